@@ -1,0 +1,93 @@
+"""Canonical JSON (RFC 8785) and the hashes made of it; and the strict reader of JSON from outside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NoReturn
+
+import rfc8785
+
+MAX_DEPTH = 32
+MAX_INT_DIGITS = 30
+
+
+class NotStrictJson(ValueError):
+    """Text that is no JSON, or JSON that two readers could read in two ways."""
+
+
+def canonical(value: Any) -> bytes:
+    """RFC 8785 bytes of a JSON value. Raises ValueError for NaN, integers of 2^53 and up, lone surrogates."""
+    try:
+        return rfc8785.dumps(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
+        raise ValueError(f"not canonical: {type(error).__name__}") from None
+
+
+def canonical_text(value: Any) -> str:
+    return canonical(value).decode()
+
+
+def sha256(value: Any) -> str:
+    """`sha256:` and the hex digest over the canonical form."""
+    return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def sha256_bytes(raw: bytes) -> str:
+    return "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise NotStrictJson("a key occurs twice")
+    return result
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise NotStrictJson(f"{name} is no JSON number")
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > MAX_INT_DIGITS:
+        raise NotStrictJson("an integer is absurdly long")
+    return int(digits)
+
+
+def _finite_float(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise NotStrictJson("a number is not finite")
+    return value
+
+
+def _check_depth(text: str) -> None:
+    depth, in_string, escaped = 0, False, False
+    for char in text:
+        if in_string:
+            escaped, in_string = (not escaped and char == "\\"), (escaped or char != '"')
+        elif char == '"':
+            in_string = True
+        elif char in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise NotStrictJson("nested too deeply")
+        elif char in "]}":
+            depth -= 1
+
+
+def strict_loads(text: str) -> Any:
+    """JSON with duplicate keys, NaN, infinities, absurd integers and deep nesting refused (NotStrictJson)."""
+    _check_depth(text)
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_no_duplicates,
+            parse_constant=_no_constant,
+            parse_int=_bounded_int,
+            parse_float=_finite_float,
+        )
+    except NotStrictJson:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise NotStrictJson(f"not JSON: {type(error).__name__}") from None

@@ -1,0 +1,114 @@
+"""The Celery application: hints only. Every setting has its measured reason in `docs/architecture.md`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery
+from celery.signals import setup_logging, worker_ready, worker_shutdown
+from kombu import Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentsite.settings")
+
+from agentsite import env, queues  # noqa: E402 - the settings module must be named first
+
+REDIS_OPTIONS: dict[str, Any] = {
+    "health_check_interval": 5,
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": True,
+    "retry_on_timeout": False,
+    "visibility_timeout": 120,
+    "unacked_restore_interval": 10,
+    "unacked_restore_throttle": 1,
+    "max_connections": 64,
+    "global_keyprefix": "agentsite:",
+}
+
+
+def _transport_options(broker: str) -> dict[str, Any]:
+    if broker.startswith("memory"):
+        return {"polling_interval": 0.02}
+    return REDIS_OPTIONS if broker.startswith("redis") else {}
+
+
+def _configuration() -> dict[str, Any]:
+    broker = env.read().BROKER_URL
+    return {
+        "broker_url": broker,
+        "broker_transport_options": _transport_options(broker),
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_pool_limit": 10,
+        "task_publish_retry": True,
+        "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "task_retry_on_worker_lost": False,
+        "task_acks_on_failure_or_timeout": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_eta_task_limit": 100,
+        "worker_enable_prefetch_count_reduction": False,
+        "worker_soft_shutdown_timeout": 20,
+        "worker_enable_soft_shutdown_on_idle": True,
+        "worker_max_tasks_per_child": 1000,
+        "worker_max_memory_per_child": 300_000,
+        "worker_proc_alive_timeout": 30,
+        "task_ignore_result": True,
+        "result_backend": None,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "timezone": "UTC",
+        "enable_utc": True,
+        "task_create_missing_queues": False,
+        "task_queues": [Queue(name) for name in queues.ALL],
+        "task_default_queue": queues.MAINTENANCE,
+        "worker_send_task_events": not broker.startswith("memory"),
+        "task_send_sent_event": not broker.startswith("memory"),
+        "event_queue_expires": 60,
+        "event_queue_ttl": 5,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        "beat_max_loop_interval": 5,
+        "beat_schedule": {
+            "sweep": {
+                "task": queues.SWEEP_TASK,
+                "schedule": 5.0,
+                "options": {"queue": queues.MAINTENANCE, "expires": 10},
+            }
+        },
+    }
+
+
+app = Celery("agentsite")
+app.conf.update(_configuration())
+app.autodiscover_tasks(["runs", "approvals"])
+
+
+@setup_logging.connect
+def _keep_our_logging(**_: object) -> None:
+    """Celery would replace the one log configuration that web and workers share."""
+
+
+_sweeper: list[Any] = []
+
+
+@worker_ready.connect
+def _start_sweeper(**_: object) -> None:
+    """In the worker's parent, after any fork: the sweeper must depend on no broker, no beat and no task."""
+    from runs import sweeper
+
+    if env.read().BROKER_URL.startswith("memory"):
+        return  # the embedded process starts its own
+    thread = sweeper.Thread(kind="worker", queue_names=env.read().WORKER_QUEUES)
+    _sweeper.append(thread)
+    thread.start()
+
+
+@worker_shutdown.connect
+def _stop_sweeper(**_: object) -> None:
+    for thread in _sweeper:
+        thread.stop()
+        thread.join(timeout=5)

@@ -1,0 +1,189 @@
+"""The only reader of the environment: typed, loud, and it never echoes a bad value.
+
+Twelve-factor configuration as `docs/configuration` of the contract names it. Everything has a default that
+works on a laptop with nothing installed; a wrong value stops the start with one line that names the variable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+ROOT = Path(__file__).resolve().parent.parent
+PROVIDERS = ("openai", "anthropic", "anthropic_xml", "offline", "scripted")
+RATE = re.compile(r"^[1-9][0-9]{0,8}/(s|sec|m|min|h|hour|d|day)$")
+Seconds = Annotated[float, Field(gt=0, le=10_000_000)]
+
+
+class BadEnvironment(SystemExit):
+    """A configuration that cannot be started; carries the one line to print."""
+
+
+def _comma_list(value: object) -> object:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+class Environment(BaseSettings):
+    """Every variable we read. Periods are seconds unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(extra="ignore", case_sensitive=True, env_ignore_empty=True)
+
+    DATABASE_URL: str | None = None
+    BROKER_URL: str = "memory://"
+    VAR_DIR: Path = ROOT / "var"
+    PORT: int = Field(8080, ge=0, le=65535)
+    BIND: str = "127.0.0.1"
+    DEBUG: bool = False
+    INSECURE_HTTP: bool = False
+    SECRET_KEY: SecretStr | None = None
+    ALLOWED_HOSTS: Annotated[list[str], NoDecode] = ["127.0.0.1", "localhost", "[::1]"]
+    CSRF_TRUSTED_ORIGINS: Annotated[list[str], NoDecode] = []
+    THROTTLE_RUNS: str = "600/min"
+    THROTTLE_READS: str = "3000/min"
+    RELEASE: str = ""
+    LOG_FORMAT: Literal["json", "console"] = "json"
+    AUDIT_KEY: SecretStr | None = None
+
+    AGENT_MODELS: Annotated[list[str], NoDecode] = ["offline:investigator"]
+    OPENAI_BASE_URL: str = ""
+    OPENAI_API_KEY: SecretStr | None = None
+    ANTHROPIC_BASE_URL: str = ""
+    ANTHROPIC_API_KEY: SecretStr | None = None
+    EMBEDDINGS_URL: str = ""
+    EMBEDDINGS_MODEL: str = ""
+    EMBEDDINGS_API_KEY: SecretStr | None = None
+
+    COMMERCE_URL: str = "http://127.0.0.1:8090"
+    COMMERCE_READ_TOKEN: SecretStr = SecretStr("sandbox-read")
+    COMMERCE_WRITE_TOKEN: SecretStr | None = SecretStr("sandbox-write")
+    COMMERCE_HONOURS_KEYS: bool = False
+    COMMERCE_KEY_LIFE_S: Seconds = 86400
+    COMMERCE_SETTLE_S: float | None = Field(30, ge=0)
+
+    AGENT_PASSES_PER_TASK: int = Field(1, ge=1, le=50)
+    LEASE_S: Seconds = 15
+    SWEEP_S: Seconds = 1
+    PENDING_POLL_S: Seconds = 30
+    CALL_TIMEOUT_S: Seconds = 8
+    MODEL_TIMEOUT_S: Seconds = 60
+    WRITE_TIMEOUT_S: Seconds = 20
+    RESEND_FOR_S: Seconds = 3600
+    RECONCILE_FOR_S: Seconds = 1800
+    VERIFY_FOR_S: Seconds = 600
+    RETRY_S: Seconds = 2
+    DEPENDENCY_FOR_S: Seconds = 86400
+    REPLY_FOR_S: Seconds = 259200
+    ASK_AGAIN_FOR_S: Seconds = 604800
+    MAX_STEP_ATTEMPTS: int = Field(3, ge=1, le=100)
+    WORKER_QUEUES: str = "passes,writes,maintenance"
+    WORKER_NAME: str = "w1"
+    PASSES_THREADS: int = Field(16, ge=1, le=1000)
+    WRITES_PROCESSES: int = Field(2, ge=1, le=64)
+
+    @field_validator("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "AGENT_MODELS", mode="before")
+    @classmethod
+    def split(cls, value: object) -> object:
+        return _comma_list(value)
+
+    @field_validator("AGENT_MODELS")
+    @classmethod
+    def known_providers(cls, value: list[str]) -> list[str]:
+        for route in value:
+            provider, _, model = route.partition(":")
+            if provider not in PROVIDERS or not model:
+                raise ValueError(f"a route is PROVIDER:MODEL with PROVIDER one of {', '.join(PROVIDERS)}")
+        if not value:
+            raise ValueError("at least one route is needed")
+        return value
+
+    @field_validator("THROTTLE_RUNS", "THROTTLE_READS")
+    @classmethod
+    def rate(cls, value: str) -> str:
+        if not RATE.match(value):
+            raise ValueError("a rate looks like 600/min")
+        return value
+
+    @field_validator("BROKER_URL")
+    @classmethod
+    def broker(cls, value: str) -> str:
+        if not re.match(r"^(memory://|rediss?://|amqps?://)", value):
+            raise ValueError("must begin with memory://, redis:// or amqp://")
+        return value
+
+    @field_validator("DATABASE_URL")
+    @classmethod
+    def database(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"^(postgres(ql)?://|sqlite:///)", value):
+            raise ValueError("must begin with postgres:// or sqlite:///")
+        return value
+
+    @model_validator(mode="after")
+    def hold_only_what_the_queues_need(self) -> Environment:
+        """Processes that call models hold no write token, processes that write hold no model key (M32)."""
+        if "writes" not in self.queues:
+            self.COMMERCE_WRITE_TOKEN = None
+        if "passes" not in self.queues:
+            self.OPENAI_API_KEY = self.ANTHROPIC_API_KEY = None
+        return self
+
+    @field_validator("WORKER_QUEUES")
+    @classmethod
+    def known_queues(cls, value: str) -> str:
+        names = [part.strip() for part in value.split(",") if part.strip()]
+        if not names or not set(names) <= {"passes", "writes", "maintenance"}:
+            raise ValueError("expected passes, writes, maintenance, or several with commas")
+        return ",".join(names)
+
+    @property
+    def queues(self) -> list[str]:
+        """What a worker of this environment consumes."""
+        return self.WORKER_QUEUES.split(",")
+
+    @property
+    def embedded(self) -> bool:
+        """The one-process default: our own SQLite file and an in-process broker."""
+        return self.DATABASE_URL is None and self.BROKER_URL == "memory://"
+
+    @property
+    def sqlite(self) -> bool:
+        return self.DATABASE_URL is None or self.DATABASE_URL.startswith("sqlite")
+
+
+def _one_line(error: ValidationError) -> str:
+    # pydantic's own text repeats the input, which may be a password in a URL.
+    parts = [f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)]
+    return "configuration refused: " + "; ".join(parts)
+
+
+@lru_cache(maxsize=1)
+def read() -> Environment:
+    """The environment of this process, read once. Raises BadEnvironment with one clear line."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        raise BadEnvironment(_one_line(error)) from None
+
+
+def secret(name: str) -> SecretStr | None:
+    """A credential whose variable a profile names (`read_token_env`); None where it is unset or empty."""
+    value = os.environ.get(name, "")
+    return SecretStr(value) if value else None
+
+
+def child_environment(**changes: str | None) -> dict[str, str]:
+    """This process's environment for a child, with changes; None removes a variable."""
+    merged = dict(os.environ)
+    for name, value in changes.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = value
+    return merged

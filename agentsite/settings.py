@@ -1,0 +1,196 @@
+"""Django's settings: one file, works with no environment set. Values come from `agentsite.env` alone."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from csp.constants import NONE, SELF
+
+import agentsite
+from agentsite import env, telemetry
+
+ENV = env.read()
+BASE_DIR = env.ROOT
+VAR_DIR = ENV.VAR_DIR if ENV.VAR_DIR.is_absolute() else Path.cwd() / ENV.VAR_DIR
+
+
+def _kept_secret(name: str) -> str:
+    """A secret made once under VAR_DIR, for the embedded default only."""
+    path = VAR_DIR / name
+    if not path.exists():
+        VAR_DIR.mkdir(parents=True, exist_ok=True)
+        made = VAR_DIR / f".{name}.{secrets.token_hex(4)}"
+        made.touch(mode=0o600)
+        made.write_text(secrets.token_urlsafe(50))
+        try:
+            path.hardlink_to(made)  # the first of two starting processes wins, both read the same
+        except FileExistsError:
+            pass
+        finally:
+            made.unlink()
+    return path.read_text().strip()
+
+
+def _required(name: str, given: Any) -> str:
+    if given is not None:
+        return str(given.get_secret_value())
+    if ENV.embedded:
+        return _kept_secret(name.lower())
+    raise env.BadEnvironment(f"configuration refused: {name}: required outside the embedded default")
+
+
+SECRET_KEY = _required("SECRET_KEY", ENV.SECRET_KEY)
+AUDIT_KEY = _required("AUDIT_KEY", ENV.AUDIT_KEY)
+if ":" not in AUDIT_KEY:
+    if ENV.AUDIT_KEY is not None:
+        raise env.BadEnvironment("configuration refused: AUDIT_KEY: expected KEYID:SECRET[,KEYID:SECRET…]")
+    AUDIT_KEY = f"k1:{AUDIT_KEY}"
+DEBUG = ENV.DEBUG
+ALLOWED_HOSTS = ENV.ALLOWED_HOSTS
+CSRF_TRUSTED_ORIGINS = ENV.CSRF_TRUSTED_ORIGINS
+RELEASE = ENV.RELEASE or agentsite.__version__
+SILENCED_SYSTEM_CHECKS = ["security.W009", "security.W004", "security.W008", "security.W018"]
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "csp",
+    "agentsite.tenants",
+    "tools",
+    "approvals",
+    "runs",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "agentsite.health.TraceMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "agentsite.urls"
+ASGI_APPLICATION = "agentsite.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "agentsite" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+
+def _database() -> dict[str, Any]:
+    if ENV.sqlite:
+        url = ENV.DATABASE_URL
+        name = url.removeprefix("sqlite:///") if url else str(VAR_DIR / "agentsite.sqlite3")
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        # IMMEDIATE is mandatory: a deferred transaction that turns into a write fails at once under load.
+        # FULL: a committed intent must survive a power cut, not only a killed process.
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": name,
+            "OPTIONS": {
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA busy_timeout=20000",
+            },
+            "TEST": {"NAME": str(VAR_DIR / f"test_{secrets.token_hex(4)}.sqlite3")},
+        }
+    config: dict[str, Any] = dict(dj_database_url.parse(str(ENV.DATABASE_URL), conn_max_age=0))
+    options = "-c lock_timeout=15000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+    config["OPTIONS"] = {
+        "pool": {"min_size": 0, "max_size": 20, "timeout": 20, "max_idle": 60},
+        "options": options,
+        "connect_timeout": 5,
+    }
+    return config
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "static"
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+LOGIN_URL = "/admin/login/"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+]
+
+_HTTPS = not (DEBUG or ENV.INSECURE_HTTP or ENV.embedded)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 40 * 1024 * 1024
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+KNOX_TOKEN_MODEL = "tenants.ServiceToken"
+REST_KNOX = {"TOKEN_TTL": None, "AUTH_HEADER_PREFIX": "Bearer", "TOKEN_MODEL": KNOX_TOKEN_MODEL}
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["runs.api.auth.BearerAuthentication", "runs.api.auth.StaffSession"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["runs.api.auth.StrictJsonParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "agentsite.problems.handler",
+    "DEFAULT_THROTTLE_RATES": {"runs": ENV.THROTTLE_RUNS, "reads": ENV.THROTTLE_READS},
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "agentsite",
+    "DESCRIPTION": "Durable agent runs: admit, follow, approve.",
+    "VERSION": agentsite.__version__,
+    "OAS_VERSION": "3.1.1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+LOGGING = telemetry.configure(ENV.LOG_FORMAT)
+LOGGING_CONFIG = "logging.config.dictConfig"
+TESTING = "pytest" in sys.modules

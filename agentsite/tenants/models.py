@@ -1,0 +1,101 @@
+"""Door: tenants, what their agent may do, their service tokens, their staff, and the stop switches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import models
+from knox.models import AbstractAuthToken
+
+from agentsite.tenants import profiles
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser as User
+
+
+class Site(models.Model):
+    """One row: the switch that stops every model call and write of the site."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    paused = models.BooleanField(default=False)
+    paused_reason = models.CharField(max_length=500, blank=True, default="")
+    fenced_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="site_is_one_row")]
+
+    def __str__(self) -> str:
+        return "paused" if self.paused else "running"
+
+
+class Tenant(models.Model):
+    """A company whose customers' refunds we resolve. `paused` stops its writes."""
+
+    id = models.CharField(primary_key=True, max_length=64)
+    name = models.CharField(max_length=200, blank=True, default="")
+    paused = models.BooleanField(default=False)
+    paused_reason = models.CharField(max_length=500, blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.id
+
+    def clean(self) -> None:
+        if not profiles.TENANT_ID.fullmatch(self.id):
+            raise ValidationError({"id": "a tenant id is [a-z0-9_]{1,64}"})
+
+
+class AgentProfile(models.Model):
+    """One revision of a tenant's profile; the newest is in force for runs to come."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="profiles")
+    agent = models.CharField(max_length=64)
+    revision = models.PositiveIntegerField()
+    document = models.JSONField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "agent", "revision"], name="profile_revision_once")]
+        ordering = ["tenant", "agent", "-revision"]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}/{self.agent}@{self.revision}"
+
+
+class ServiceToken(AbstractAuthToken):
+    """A client program's bearer token: bound to a tenant, with scopes, kept only as a hash (knox)."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tokens")
+    name = models.CharField(max_length=100)
+    scopes = models.CharField(max_length=200)
+
+    def scope_list(self) -> list[str]:
+        return self.scopes.split()
+
+
+class StaffTenant(models.Model):
+    """Which tenants a staff user sees."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="staff_tenants")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="staff")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="staff_tenant_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} at {self.tenant_id}"
+
+
+def visible_tenants(user: User) -> set[str] | None:
+    """Ids of the tenants a staff user may see; None means all (a superuser)."""
+    if user.is_superuser:
+        return None
+    return set(StaffTenant.objects.filter(user_id=user.pk).values_list("tenant_id", flat=True))
+
+
+def current_profile(tenant_id: str, agent: str = "refunds") -> profiles.Profile | None:
+    """The profile in force for runs to come, or None where the tenant has no such agent."""
+    row = AgentProfile.objects.filter(tenant_id=tenant_id, agent=agent).order_by("-revision").first()
+    return profiles.parse(row.document) if row else None

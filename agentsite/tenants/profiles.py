@@ -1,0 +1,147 @@
+"""What a tenant's agent may ever do: the profile file of the contract, section 7, as strict types.
+
+A paper: pure values, no Django. An unknown or misspelt field refuses the profile (ValidationError names it).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from agentsite import money
+from agentsite.money import Money
+
+TENANT_ID = re.compile(r"[a-z0-9_]{1,64}")
+POLICY_PIN = re.compile(r"[A-Za-z0-9_.-]{1,64}@v[1-9][0-9]{0,5}")
+Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+Positive = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+
+
+def _money(value: object) -> Money:
+    try:
+        return value if isinstance(value, Money) else money.parse(value)
+    except money.BadMoney as error:
+        raise ValueError(f"{error.field}: {error}") from None
+
+
+WireMoney = Annotated[Money, BeforeValidator(_money), PlainSerializer(lambda m: m.wire())]
+
+
+class Paper(BaseModel):
+    """Frozen, and strict about fields it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class CurrencyRule(Paper):
+    """Ceilings of one write tool in one currency, as decimal strings in that currency."""
+
+    max_amount: str
+    requires_approval_above: str
+    two_people_above: str | None = None
+
+
+class WriteGrant(Paper):
+    """A write tool's rules by currency; a currency without an entry may not be written in."""
+
+    by_currency: dict[str, CurrencyRule]
+
+    @model_validator(mode="after")
+    def amounts_fit_their_currency(self) -> WriteGrant:
+        for currency, rule in self.by_currency.items():
+            for name, amount in rule.model_dump(exclude_none=True).items():
+                try:
+                    money.from_parts(amount, currency)
+                except money.BadMoney as error:
+                    raise ValueError(f"by_currency.{currency}.{name}: {error}") from None
+        return self
+
+    def rule(self, currency: str) -> tuple[Money, Money, Money | None] | None:
+        """(ceiling, approval threshold, two-people threshold) in that currency, or None."""
+        rule = self.by_currency.get(currency)
+        if rule is None:
+            return None
+        two = money.from_parts(rule.two_people_above, currency) if rule.two_people_above is not None else None
+        return (
+            money.from_parts(rule.max_amount, currency),
+            money.from_parts(rule.requires_approval_above, currency),
+            two,
+        )
+
+
+class Limits(Paper):
+    """Caps of one run. `deadline_ms` counts active time only."""
+
+    max_model_calls: Positive = 12
+    deadline_ms: Positive = 30_000
+    max_write_attempts: Positive = 2
+    max_input_tokens: Positive = 60_000
+    max_output_tokens: Positive = 8_000
+    max_cost: WireMoney = Money(minor=100, currency="USD")
+
+
+class Total(Paper):
+    """How many writes, and how much in sum, in one window."""
+
+    count: Positive
+    amount: str
+
+
+class Totals(Paper):
+    customer_day: Total | None = None
+    tenant_hour: Total | None = None
+
+
+class Commerce(Paper):
+    """Where a tenant's business system is, which environment variables hold its two credentials, what it promises."""
+
+    url: str = Field(pattern=r"^https?://")
+    read_token_env: str
+    write_token_env: str
+    honours_keys: bool = False
+    key_life_s: float = Field(86400, gt=0)
+    settle_s: float | None = Field(30, ge=0)
+
+    @model_validator(mode="after")
+    def two_credentials(self) -> Commerce:
+        if self.read_token_env == self.write_token_env:
+            raise ValueError("write_token_env: reads and writes need two credentials, never one")
+        return self
+
+
+class Profile(Paper):
+    """A profile file. Source of every grant; frozen into a run at admission."""
+
+    agent: str = Field("refunds", pattern=r"^[a-z0-9_]{1,64}$")
+    read_tools: tuple[str, ...]
+    write_tools: dict[str, WriteGrant] = {}
+    limits: Limits = Limits()
+    policy_pin: str = Field(pattern=POLICY_PIN.pattern)
+    approval_ttl_s: Positive = 86_400
+    approved_ttl_s: Positive = 3_600
+    queue_owner: str = ""
+    aggregates: dict[str, Totals] = {}
+    manual_qualification: bool = True
+    commerce: Commerce | None = None
+
+    @model_validator(mode="after")
+    def totals_fit_their_currency(self) -> Profile:
+        for currency, totals in self.aggregates.items():
+            for name, window in (("customer_day", totals.customer_day), ("tenant_hour", totals.tenant_hour)):
+                if window is None:
+                    continue
+                try:
+                    money.from_parts(window.amount, currency)
+                except money.BadMoney as error:
+                    raise ValueError(f"aggregates.{currency}.{name}.amount: {error}") from None
+        return self
+
+
+Agent = Literal["refunds"]
+
+
+def parse(document: Any) -> Profile:
+    """A profile from JSON data. Raises pydantic.ValidationError that names each field at fault."""
+    return Profile.model_validate(document)

@@ -1,0 +1,32 @@
+"""Text from outside made safe to store and to show: NFC, and nothing invisible stays invisible."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Control, format (bidirectional, zero width), surrogate, private use, unassigned, line and paragraph separators.
+INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+KEPT = frozenset("\n\t")
+JOINERS = frozenset("\u200c\u200d")  # real letters need them in Hindi and Persian, emoji too
+
+
+def visible(text: str) -> str:
+    """One line of text in NFC with every invisible character written out, as `\\u202e`; for action arguments."""
+    normal = unicodedata.normalize("NFC", text)
+    return "".join(c if unicodedata.category(c) not in INVISIBLE else _escape(c) for c in normal)
+
+
+def storable(text: str) -> str:
+    """Text any database takes: NUL, lone surrogates and other controls written out; line breaks and joiners kept."""
+    return "".join(
+        c if c in KEPT or c in JOINERS or unicodedata.category(c) not in INVISIBLE else _escape(c) for c in text
+    )
+
+
+def has_forbidden(text: str) -> bool:
+    """Whether text holds a NUL or a lone surrogate, which one database takes and another does not."""
+    return any(c == "\x00" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"

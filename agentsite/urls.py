@@ -1,0 +1,27 @@
+"""Roof: every path of the site, and what is answered where there is none."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path
+from django.views.generic import RedirectView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+from agentsite import health
+
+urlpatterns = [
+    path("", RedirectView.as_view(url="/admin/", permanent=False), name="home"),
+    path("admin/", admin.site.urls),
+    path("api/v1/", include("runs.api.urls")),
+    path("api/v1/", include("approvals.api.urls")),
+    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
+    path("health/live", health.live, name="live"),
+    path("health/ready", health.ready, name="ready"),
+    path("metrics", health.metrics, name="metrics"),
+]
+
+handler400 = "agentsite.problems.bad_request"
+handler403 = "agentsite.problems.permission_denied"
+handler404 = "agentsite.problems.not_found"
+handler500 = "agentsite.problems.server_error"
