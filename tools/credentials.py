@@ -1,0 +1,41 @@
+"""The two credentials of a tenant's business system; imported by executor, facts and checks alone, never logged."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import SecretStr
+
+from agentsite import env
+from tools.contracts import Backend
+from tools.errors import AccessRefused
+
+# What a bearer token may be in a header; a stray line break would fail later and look like an outage.
+TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
+
+
+def read_token(backend: Backend) -> SecretStr:
+    """Raises AccessRefused `credential_missing`, or `credential_malformed` where it could be no bearer token."""
+    return _checked(_named(backend.read_token_env))
+
+
+def write_token(backend: Backend) -> SecretStr:
+    """For the executor alone. Raises as `read_token` does."""
+    return _checked(_named(backend.write_token_env))
+
+
+def _named(name: str) -> SecretStr | None:
+    # The default tenant's pair has defaults and a place in the typed environment; a profile may name any other.
+    if name == "COMMERCE_READ_TOKEN":
+        return env.read().COMMERCE_READ_TOKEN
+    if name == "COMMERCE_WRITE_TOKEN":
+        return env.read().COMMERCE_WRITE_TOKEN
+    return env.secret(name)
+
+
+def _checked(token: SecretStr | None) -> SecretStr:
+    if token is None or not token.get_secret_value():
+        raise AccessRefused(slug="credential_missing")
+    if not TOKEN.fullmatch(token.get_secret_value()):
+        raise AccessRefused(slug="credential_malformed")
+    return token

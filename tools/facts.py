@@ -1,0 +1,118 @@
+"""Live facts of the business system, read with the read credential alone; never the write token, never runs.
+
+A read that fails raises: nothing here returns an empty list for an outage (M58). Reads may be repeated at once,
+twice and within their own time; everything longer is a due time in a row.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, Self, TypeVar
+
+import stamina
+from pydantic import SecretStr
+
+from agentsite import clock
+from tools import credentials, registry
+from tools.adapters import commerce, http
+from tools.contracts import Backend, Order, OrderFacts, OwnWrite, Payment, Refund
+from tools.errors import ReadFailed, UpstreamUnavailable
+
+RETRIES = 2
+MAX_WAIT_S = 1.0
+GRACE_S = 0.5
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Fetch = Callable[[http.Client, str, SecretStr, str, str, float], T]
+
+
+def read_order(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> Order:
+    """Raises ReadFailed."""
+    return _read("get_order", commerce.get_order, backend, order_id, trace_id, retries)
+
+
+def read_payments(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> tuple[Payment, ...]:
+    """Raises ReadFailed."""
+    return _read("get_payments", commerce.get_payments, backend, order_id, trace_id, retries)
+
+
+def read_refunds(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> tuple[Refund, ...]:
+    """Raises ReadFailed."""
+    return _read("get_refund_status", commerce.get_refunds, backend, order_id, trace_id, retries)
+
+
+def read_facts(
+    backend: Backend,
+    order_id: str,
+    trace_id: str,
+    *,
+    own: tuple[OwnWrite, ...],
+    epoch: int,
+    retries: int = RETRIES,
+) -> OrderFacts:
+    """The three reads side by side. `own` and `epoch` are read by the caller before this. Raises ReadFailed."""
+    read_at = clock.now()
+    with Parallel(3, within_s=registry.timeout_s("get_order")) as parallel:
+        order = parallel.start(read_order, backend, order_id, trace_id, retries=retries)
+        payments = parallel.start(read_payments, backend, order_id, trace_id, retries=retries)
+        refunds = parallel.start(read_refunds, backend, order_id, trace_id, retries=retries)
+        return OrderFacts(
+            order=parallel.result(order),
+            payments=parallel.result(payments),
+            refunds=parallel.result(refunds),
+            own=own,
+            epoch=epoch,
+            read_at=read_at,
+        )
+
+
+class Parallel:
+    """A few threads for one step, and the last fence of its calls: one that is stuck is left behind, not waited for."""
+
+    def __init__(self, threads: int, *, within_s: float) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
+        self._ends_at = clock.monotonic() + within_s + GRACE_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Runs the call beside the others, with this thread's log context."""
+        context = contextvars.copy_context()
+        return self._pool.submit(lambda: context.run(call, *args, **kwargs))
+
+    def result(self, future: Future[T]) -> T:
+        """What the call returned or raised; UpstreamUnavailable where its time is over."""
+        try:
+            return future.result(max(self._ends_at - clock.monotonic(), 0))
+        except TimeoutError:
+            raise UpstreamUnavailable("timeout") from None
+
+
+def _read(tool: str, fetch: Fetch[T], backend: Backend, order_id: str, trace_id: str, retries: int) -> T:
+    token = credentials.read_token(backend)
+    budget_s = registry.timeout_s(tool)
+    ends_at = clock.monotonic() + budget_s
+    wait_max = min(MAX_WAIT_S, budget_s / 8)
+
+    def again(error: Exception) -> bool:
+        return isinstance(error, ReadFailed) and error.retryable and ends_at - clock.monotonic() > 2 * wait_max
+
+    for attempt in stamina.retry_context(
+        on=again,
+        attempts=1 + retries,
+        timeout=None,
+        wait_initial=wait_max / 8,
+        wait_max=wait_max,
+        wait_jitter=wait_max / 2,
+    ):
+        with attempt:
+            left_s = ends_at - clock.monotonic()
+            return fetch(http.shared(), backend.url, token, order_id, trace_id, left_s)
+    raise AssertionError("a retry ends with an answer or an error")

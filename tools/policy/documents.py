@@ -1,0 +1,227 @@
+"""Policy files into the registry: strict front matter, and which version is current. Never imports runs or approvals.
+
+Markdown with YAML front matter (contract, section 7). The registry's word, not a text's, says which version is current.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.db import transaction
+
+from agentsite.canonical import sha256_bytes
+from agentsite.tenants.models import Tenant
+from agentsite.text import storable
+from tools.models import PolicyDocument, PolicyPassage
+from tools.policy.passages import Section, split
+
+FIELDS = ("id", "version", "title", "effective_from", "effective_until", "status")
+STATUSES = ("current", "superseded", "draft")
+DOC_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+FRONT = re.compile(r"---[ \t]*\n(?P<front>.*?\n)---[ \t]*(?:\n(?P<body>.*))?", re.S)
+MAX_BYTES = 1_000_000
+MAX_FRONT = 4_000
+MAX_VERSION = 999_999
+MAX_TITLE = 300
+
+
+class PolicyError(Exception):
+    """Base of what may be wrong with a policy; the message is safe to show."""
+
+
+class PolicyFormatError(PolicyError):
+    """A file that is no policy; `field` names what is at fault, `file` the file where one was read."""
+
+    def __init__(self, field: str, expected: str, *, file: str = "") -> None:
+        super().__init__(f"{file + ': ' if file else ''}{field}: {expected}")
+        self.field, self.expected, self.file = field, expected, file
+
+
+class PolicyChanged(PolicyError):
+    """A version that is stored came again with another text; a text changes under a new version, or by `replace`."""
+
+
+class UnknownTenant(PolicyError):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    doc_id: str
+    version: int
+    title: str
+    status: str
+    effective_from: date | None
+    effective_until: date | None
+    body: str
+    sections: tuple[Section, ...]
+
+    @property
+    def content_hash(self) -> str:
+        return sha256_bytes(self.body.encode())
+
+
+def load(tenant_id: str, text: str, *, replace: bool = False, force: bool = False) -> PolicyDocument:
+    """Stores one version of a policy, in one transaction; the same file again changes nothing.
+
+    A file that says `current` demotes the version that was current; a lower version does so only with `force`, and
+    else is stored as superseded. Raises PolicyFormatError, PolicyChanged (unless `replace`), UnknownTenant.
+    """
+    return _store(tenant_id, [parse(text)], replace=replace, force=force)[0]
+
+
+def load_directory(path: Path, tenant_id: str, *, replace: bool = False, force: bool = False) -> list[str]:
+    """Loads every `*.md` of a directory, all or none; returns the pins (`POL-REF-004@v4`), lowest version first."""
+    parsed = [_parse_file(file) for file in sorted(path.glob("*.md"))]
+    ordered = sorted(parsed, key=lambda p: (p.doc_id, p.version))
+    return [str(document) for document in _store(tenant_id, ordered, replace=replace, force=force)]
+
+
+def in_effect(document: PolicyDocument, today: date) -> bool:
+    """Whether a version may support a decision: current by the registry and within its own dates, both inclusive."""
+    begun = document.effective_from is None or document.effective_from <= today
+    ended = document.effective_until is not None and document.effective_until < today
+    return document.status == "current" and begun and not ended
+
+
+# --- the file ----------------------------------------------------------------------------------------------
+
+
+def _parse_file(file: Path) -> Parsed:
+    try:
+        return parse(file.read_bytes()[: MAX_BYTES + 1].decode())
+    except UnicodeDecodeError:
+        raise PolicyFormatError("file", "UTF-8 text", file=file.name) from None
+    except PolicyFormatError as error:
+        raise PolicyFormatError(error.field, error.expected, file=file.name) from None
+
+
+def parse(text: str) -> Parsed:
+    """A policy from its file's text. Raises PolicyFormatError that names the field."""
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise PolicyFormatError("file", f"at most {MAX_BYTES} bytes")
+    plain = storable(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+    match = FRONT.fullmatch(plain)
+    if match is None or len(match["front"]) > MAX_FRONT:
+        raise PolicyFormatError("front matter", "a block of YAML between two lines of three hyphens")
+    front, body = _front(match["front"]), (match["body"] or "").strip("\n")
+    sections = split(body)
+    if not sections:
+        raise PolicyFormatError("body", "some text")
+    return _checked(front, body, sections)
+
+
+def _front(text: str) -> dict[str, Any]:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        raise PolicyFormatError("front matter", "valid YAML") from None
+    if not isinstance(node, yaml.MappingNode) or not isinstance(value, dict):
+        raise PolicyFormatError("front matter", "a mapping")
+    # YAML silently keeps the last of two equal keys; two statuses are a question, not an answer.
+    if len(node.value) != len(value):
+        raise PolicyFormatError("front matter", "each field once")
+    for name in value:
+        if name not in FIELDS:
+            raise PolicyFormatError(str(name)[:64], f"no such field; known are {', '.join(FIELDS)}")
+    return value
+
+
+def _checked(front: dict[str, Any], body: str, sections: tuple[Section, ...]) -> Parsed:
+    begins, ends = _date(front, "effective_from"), _date(front, "effective_until")
+    if begins and ends and ends < begins:
+        raise PolicyFormatError("effective_until", "a date not before effective_from")
+    return Parsed(
+        doc_id=_doc_id(front), version=_version(front), title=_title(front), status=_status(front),
+        effective_from=begins, effective_until=ends, body=body, sections=sections,
+    )  # fmt: skip
+
+
+def _doc_id(front: dict[str, Any]) -> str:
+    value = front.get("id")
+    if not isinstance(value, str) or not DOC_ID.fullmatch(value):
+        raise PolicyFormatError("id", "letters, digits, point, hyphen and underscore, 64 at most")
+    return value
+
+
+def _version(front: dict[str, Any]) -> int:
+    value = front.get("version")
+    if type(value) is not int or not 1 <= value <= MAX_VERSION:
+        raise PolicyFormatError("version", "a positive integer")
+    return value
+
+
+def _title(front: dict[str, Any]) -> str:
+    value = front.get("title")
+    if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_TITLE:
+        raise PolicyFormatError("title", f"a text of 1 to {MAX_TITLE} characters")
+    return value.strip()
+
+
+def _status(front: dict[str, Any]) -> str:
+    value = front.get("status")
+    if value not in STATUSES or not isinstance(value, str):
+        raise PolicyFormatError("status", f"one of {', '.join(STATUSES)}")
+    return value
+
+
+def _date(front: dict[str, Any], name: str) -> date | None:
+    value = front.get(name)
+    if value is None or (isinstance(value, date) and not isinstance(value, datetime)):
+        return value
+    raise PolicyFormatError(name, "a date such as 2026-01-31, unquoted, or null")
+
+
+# --- the registry ------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def _store(tenant_id: str, parsed: list[Parsed], *, replace: bool, force: bool) -> list[PolicyDocument]:
+    # The tenant's row is locked, so that two loads cannot both decide what is current.
+    if not Tenant.objects.select_for_update().filter(id=tenant_id).exists():
+        raise UnknownTenant(f"there is no tenant {tenant_id}")
+    return [_store_one(tenant_id, one, replace=replace, force=force) for one in parsed]
+
+
+def _store_one(tenant_id: str, parsed: Parsed, *, replace: bool, force: bool) -> PolicyDocument:
+    family = PolicyDocument.objects.filter(tenant_id=tenant_id, doc_id=parsed.doc_id)
+    known = family.filter(version=parsed.version).first()
+    if known and known.content_hash != parsed.content_hash and not replace:
+        raise PolicyChanged(f"{known} is stored with another text; give it a new version, or replace it on purpose")
+    status = _status_in_force(family.exclude(version=parsed.version).filter(status="current").first(), parsed, force)
+    if status == "current":
+        family.filter(status="current").exclude(version=parsed.version).update(status="superseded")
+    values = {
+        "title": parsed.title, "status": status, "body": parsed.body, "content_hash": parsed.content_hash,
+        "effective_from": parsed.effective_from, "effective_until": parsed.effective_until,
+    }  # fmt: skip
+    document, _ = PolicyDocument.objects.update_or_create(
+        tenant_id=tenant_id, doc_id=parsed.doc_id, version=parsed.version, defaults=values
+    )
+    if known is None or known.content_hash != parsed.content_hash:
+        _store_passages(document, parsed.sections)
+    return document
+
+
+def _status_in_force(current: PolicyDocument | None, parsed: Parsed, force: bool) -> str:
+    # An old file that still calls itself current, loaded again, must not take over from a newer version.
+    if parsed.status == "current" and current and current.version > parsed.version and not force:
+        return "superseded"
+    return parsed.status
+
+
+def _store_passages(document: PolicyDocument, sections: tuple[Section, ...]) -> None:
+    PolicyPassage.objects.filter(document=document).delete()
+    PolicyPassage.objects.bulk_create(_row(document, position, section) for position, section in enumerate(sections))
+
+
+def _row(document: PolicyDocument, position: int, section: Section) -> PolicyPassage:
+    digest = sha256_bytes(section.text.encode())
+    name = section.path or document.title
+    return PolicyPassage(document=document, section=name, position=position, text=section.text, content_hash=digest)
