@@ -1,0 +1,305 @@
+"""What a person sees before and after deciding, as plain values. Reads approvals and runs; writes nothing.
+
+The hash over what was shown goes with the decision: a page that changed since cannot approve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from agentsite import clock, dbtime
+from agentsite.canonical import sha256
+from agentsite.tenants.models import Site, Tenant
+from agentsite.text import visible
+from approvals import labels, permits, queue
+from approvals.models import Approval, Decision
+from approvals.states import Approved
+from runs.models import LIVE_VALUES, Event, Input, Run, Write
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+MAX_EVENTS = 200
+MAX_MESSAGES = 30
+# At rest whoever waits for it: nothing will change until somebody does something.
+RESTING = frozenset({"waiting_reply", "waiting_dependency", "approval_expired"})
+UNDER_WAY = frozenset({"intent", "sent", "unknown", "pending"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceRow:
+    obs_id: str
+    tool: str
+    fact: str
+    source: str
+    ok: bool
+    at: datetime | None
+    age: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRow:
+    name: str
+    label: str
+    ok: bool
+    numbers: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """Somebody's own words, at a time."""
+
+    who: str
+    at: datetime
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionRow:
+    by: str
+    decision: str
+    at: datetime
+    reason: str
+    refusal: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What became of the run; `rest` is true when nothing more will happen by itself."""
+
+    headline: str
+    tone: str
+    rest: bool
+    rows: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """The right-hand side: may this person decide, and if not, why."""
+
+    asks: bool
+    may: bool
+    why_not: str
+    remaining: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """One review page, whole."""
+
+    approval: Approval
+    run: Run | None
+    amount: str
+    action: str
+    rule: str
+    status: str
+    tone: str
+    expires_in: str
+    action_rows: tuple[Pair, ...]
+    hash_short: str
+    screen_hash: str
+    panel: Panel
+    evidence: tuple[EvidenceRow, ...]
+    checks: tuple[CheckRow, ...]
+    live_facts: tuple[Pair, ...]
+    facts_read_at: str
+    said: tuple[Said, ...]
+    shown_later: tuple[Said, ...]
+    earlier: Approval | None
+    decisions: tuple[DecisionRow, ...]
+    attempts: tuple[DecisionRow, ...]
+    progress: Progress | None
+    timeline: tuple[labels.EventRow, ...]
+    paused: str
+    now: datetime
+
+
+def build(approval: Approval, user: User) -> Screen:
+    """The page of one approval for one user, at this moment of the database's clock."""
+    now, run = dbtime.now(), run_of(approval)
+    decided = _decisions(approval)
+    return Screen(
+        approval=approval, run=run, now=now, amount=labels.amount(approval.amount_minor, approval.currency),
+        action=labels.TOOL.get(approval.tool, labels.spoken(approval.tool)),
+        rule=labels.rule(approval.rule, approval.currency), status=_status(approval, now),
+        tone=labels.tone(approval.status), expires_in=labels.duration((approval.expires_at - now).total_seconds()),
+        action_rows=tuple(_pairs(approval.args)), hash_short=labels.short_hash(approval.action_hash),
+        screen_hash=screen_hash(approval), panel=_panel(approval, user, now),
+        evidence=tuple(_evidence(e, now) for e in approval.evidence),
+        checks=tuple(_check(c, approval.currency) for c in approval.checks),
+        live_facts=tuple(_live_facts(approval)), facts_read_at=str(approval.facts.get("read_at", "")),
+        said=_said(run), shown_later=tuple(_shown(m) for m in approval.messages_shown),
+        earlier=Approval.objects.filter(pk=approval.earlier).first() if approval.earlier else None,
+        decisions=tuple(d for d in decided if not d.refusal), attempts=tuple(d for d in decided if d.refusal),
+        progress=None if approval.status == Approved.PENDING else progress(approval, run), timeline=timeline(run),
+        paused=_paused(approval.tenant_id),
+    )  # fmt: skip
+
+
+def run_of(approval: Approval) -> Run | None:
+    return Run.objects.filter(pk=approval.run_id).first()
+
+
+def screen_hash(approval: Approval) -> str:
+    """The hash over everything shown that may sway a decision; ages and clocks are not in it."""
+    return sha256({
+        "v": 1, "approval_id": approval.pk, "action_hash": approval.action_hash, "rule": approval.rule,
+        "checks": approval.checks, "facts": approval.facts, "evidence": approval.evidence,
+        "messages_shown": approval.messages_shown, "expires_at": clock.rfc3339(approval.expires_at),
+    })  # fmt: skip
+
+
+def timeline(run: Run | None) -> tuple[labels.EventRow, ...]:
+    """The run's newest events, oldest first."""
+    if run is None:
+        return ()
+    newest = list(Event.objects.filter(run=run).order_by("-seq")[:MAX_EVENTS])
+    return tuple(labels.event_row(e.type, e.at, run.created_at, e.meta, e.payload) for e in reversed(newest))
+
+
+def progress(approval: Approval, run: Run | None) -> Progress:
+    """What happened after the decision: run, write, refund, and what the customer was told."""
+    if run is None:
+        return Progress(headline="The run is no longer there", tone="plain", rest=True, rows=())
+    write = Write.objects.filter(approval_id=approval.pk).first()
+    taken_up = run.status != "awaiting_approval" or run.approval_id != approval.pk
+    headline = labels.run_status(run.status) if taken_up else "Decision saved; a worker picks it up"
+    return Progress(
+        headline=headline, tone=labels.tone(run.status) if taken_up else "wait",
+        rest=_rests(run, write, taken_up, approval), rows=tuple(_progress_rows(run, write)),
+    )  # fmt: skip
+
+
+def _rests(run: Run, write: Write | None, taken_up: bool, approval: Approval) -> bool:
+    if run.status not in LIVE_VALUES:
+        return write is None or write.state not in UNDER_WAY or run.status == "escalated"
+    if run.status == "awaiting_approval":
+        return taken_up or approval.status in (Approved.PENDING, Approved.EXPIRED)
+    return run.status in RESTING
+
+
+def _progress_rows(run: Run, write: Write | None) -> Iterable[Pair]:
+    yield Pair(label="Run", value=labels.run_status(run.status))
+    if run.waiting_for and run.status in LIVE_VALUES:
+        yield Pair(label="Waiting for", value=labels.spoken(run.waiting_for))
+    if write is not None:
+        yield Pair(label="Write", value=labels.WRITE.get(write.state, labels.spoken(write.state)))
+        yield Pair(label="Amount", value=labels.amount(write.amount_minor, write.currency))
+    if write is not None and write.refund_id:
+        yield Pair(label="Refund", value=visible(write.refund_id))
+        yield Pair(label="Refund state", value=visible(write.refund_state or "not known yet"))
+    if run.outcome:
+        yield Pair(label="Outcome", value=labels.spoken(run.outcome))
+    if run.reason:
+        yield Pair(label="Reason", value=labels.spoken(run.reason))
+    if run.reply:
+        yield Pair(label="Told to the customer", value=labels.words(run.reply))
+
+
+def _status(approval: Approval, now: datetime) -> str:
+    # The sweeper may be a second behind; the page never offers what the database would refuse.
+    late = approval.status == Approved.PENDING and approval.expires_at <= now
+    return labels.status(Approved.EXPIRED if late else approval.status)
+
+
+def _panel(approval: Approval, user: User, now: datetime) -> Panel:
+    asks = approval.status == Approved.PENDING and approval.expires_at > now
+    why = permits.objection(approval, user)
+    text = f"{why.title} {why.detail}" if why else ""
+    if not why and Decision.objects.filter(approval=approval, user_id=user.pk, counted=True).exists():
+        text = "You have decided. A second, different person must agree before anything runs."
+    return Panel(asks=asks, may=asks and not text, why_not=text if asks else "", remaining=queue.remaining(approval))
+
+
+def _pairs(values: dict[str, Any]) -> Iterable[Pair]:
+    for name in sorted(values):
+        yield Pair(label=visible(name), value=labels.value(values[name]))
+
+
+def _evidence(item: dict[str, Any], now: datetime) -> EvidenceRow:
+    at = _moment(item.get("fetched_at"))
+    parts = [item.get("doc"), f"v{item['version']}" if item.get("version") is not None else None, item.get("section")]
+    return EvidenceRow(
+        obs_id=visible(str(item.get("obs_id", ""))), tool=visible(str(item.get("tool", ""))),
+        fact=labels.value(item.get("fact") or ""), source=" · ".join(visible(str(p)) for p in parts if p),
+        ok=item.get("ok", True) is True, at=at, age=labels.duration((now - at).total_seconds()) if at else "",
+    )  # fmt: skip
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        return clock.parse_rfc3339(text) if isinstance(text, str) and text else None
+    except ValueError:
+        return None
+
+
+def _check(item: dict[str, Any], currency: str) -> CheckRow:
+    inputs = item.get("inputs")
+    rows = labels.numbers(inputs, currency) if isinstance(inputs, dict) else []
+    return CheckRow(
+        name=visible(str(item.get("name", ""))), label=labels.check(str(item.get("name", ""))),
+        ok=item.get("ok") is True, numbers=tuple(Pair(label=name, value=value) for name, value in rows),
+    )  # fmt: skip
+
+
+def _live_facts(approval: Approval) -> Iterable[Pair]:
+    facts = approval.facts
+    order = facts.get("order")
+    if isinstance(order, dict):
+        yield Pair(label="Order", value=_line(order, ("order_id", "status")))
+        yield Pair(label="Costs now", value=labels.value(order.get("amount_due")))
+        yield Pair(label="Order total", value=labels.value(order.get("total")))
+    for payment in facts.get("payments", []):
+        yield Pair(label="Payment", value=_line(payment, ("payment_id", "state", "amount")))
+    for refund in facts.get("refunds", []):
+        yield Pair(label="Refund", value=_line(refund, ("refund_id", "state", "amount", "payment_id")))
+    if isinstance(order, dict) and not facts.get("refunds"):
+        yield Pair(label="Refund", value="none exists")
+
+
+def _line(item: dict[str, Any], names: tuple[str, ...]) -> str:
+    return " · ".join(labels.value(item[n]) for n in names if item.get(n) is not None)
+
+
+def _said(run: Run | None) -> tuple[Said, ...]:
+    if run is None:
+        return ()
+    goal = Said(who="Request", at=run.created_at, text=labels.words(str(run.contract.get("goal", ""))))
+    later = Input.objects.filter(run=run, kind="message").order_by("seq")[:MAX_MESSAGES]
+    return (goal, *(Said(who="Message", at=m.at, text=labels.words(m.text)) for m in later))
+
+
+def _shown(message: dict[str, Any]) -> Said:
+    at = _moment(message.get("at")) or clock.now()
+    return Said(who="Message after the proposal", at=at, text=labels.words(str(message.get("text", ""))))
+
+
+def _decisions(approval: Approval) -> list[DecisionRow]:
+    rows = approval.decisions.order_by("id")[:MAX_EVENTS]
+    return [
+        DecisionRow(
+            by=visible(d.by), decision=d.decision or "unreadable", at=d.at, reason=labels.words(d.reason),
+            refusal=d.refusal if not d.counted else "", address=visible(d.address),
+        )
+        for d in rows
+    ]  # fmt: skip
+
+
+def _paused(tenant_id: str) -> str:
+    site = Site.objects.filter(pk=1, paused=True).first()
+    if site is not None:
+        return f"Every write of this site is stopped. {labels.words(site.paused_reason)}".strip()
+    tenant = Tenant.objects.filter(pk=tenant_id, paused=True).first()
+    if tenant is not None:
+        return f"Writes of {tenant.pk} are stopped. {labels.words(tenant.paused_reason)}".strip()
+    return ""

@@ -1,0 +1,110 @@
+"""Door: approvals and the append-only record of what people decided. `approvals.queue` is the only writer.
+
+`run_id` is a plain id: this package knows no runs (its doors read them).
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from agentsite.fields import CanonicalJSON
+from approvals.states import OPEN, Approved
+
+
+def new_id() -> str:
+    return "apr_" + secrets.token_hex(10)
+
+
+class Approval(models.Model):
+    """A question to a person: may exactly this action run? Bound to its hash, perishable."""
+
+    id = models.CharField(primary_key=True, max_length=40, default=new_id, editable=False)
+    tenant_id = models.CharField(max_length=64)
+    run_id = models.UUIDField()
+    request_id = models.CharField(max_length=128)
+    call_id = models.CharField(max_length=32)
+    tool = models.CharField(max_length=64)
+    args = CanonicalJSON()
+    action_hash = models.CharField(max_length=80)
+    policy = models.CharField(max_length=80)
+    rule = models.CharField(max_length=80)
+    checks = CanonicalJSON()
+    facts = CanonicalJSON()
+    evidence = CanonicalJSON()
+    customer_id = models.CharField(max_length=128)
+    order_id = models.CharField(max_length=128)
+    payment_id = models.CharField(max_length=128)
+    amount_minor = models.BigIntegerField()
+    currency = models.CharField(max_length=3)
+    created_by = models.CharField(max_length=200)
+    earlier = models.CharField(max_length=40, null=True)
+    messages_shown = CanonicalJSON(default=list)
+
+    status = models.CharField(max_length=10, default=Approved.PENDING.value)
+    required = models.PositiveSmallIntegerField(default=1)
+    large = models.BooleanField(default=False)
+    requested_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True)
+    decided_by = models.CharField(max_length=200, null=True)
+    reason = models.TextField(blank=True, default="")
+    execute_by = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    void_reason = models.CharField(max_length=80, blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=[s.value for s in Approved]), name="approval_status_known"),
+            models.CheckConstraint(condition=Q(required__in=[1, 2]), name="approval_required_one_or_two"),
+            models.UniqueConstraint(
+                fields=["run_id"],
+                condition=Q(status__in=sorted(s.value for s in OPEN)),
+                name="one_open_approval_per_run",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["status", "expires_at"], name="approval_queue"),
+            models.Index(fields=["run_id"], name="approval_by_run"),
+            models.Index(fields=["tenant_id", "order_id"], name="approval_by_order"),
+        ]
+        permissions = [
+            ("decide_approval", "Can approve or reject"),
+            ("decide_large_approval", "Can approve above the second threshold"),
+        ]
+        default_permissions = ("view",)
+        ordering = ["expires_at"]
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.status})"
+
+
+class Decision(models.Model):
+    """One person's answer, or one refusal to take it; never changed, never deleted."""
+
+    approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="decisions")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    by = models.CharField(max_length=200)
+    decision = models.CharField(max_length=8, choices=[("approve", "approve"), ("reject", "reject")])
+    counted = models.BooleanField(default=True)
+    refusal = models.CharField(max_length=40, blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+    action_hash = models.CharField(max_length=80)
+    screen_hash = models.CharField(max_length=80, blank=True, default="")
+    address = models.CharField(max_length=64, blank=True, default="")
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["approval", "user"], condition=Q(counted=True), name="one_decision_per_person"
+            )
+        ]
+        default_permissions = ("view",)
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.by} {self.decision} {self.approval_id}"

@@ -1,0 +1,371 @@
+"""Keeper: the only writer of approvals and decisions. Knows no runs, no gate, no model; imports none of them.
+
+Every change is a condition met by row count, against the database's clock. A decision commits together with its own
+append-only row; a refused attempt leaves one too. What a model wrote never reaches a status here (M45).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Literal
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractUser
+from django.db import connection, models, transaction
+from django.db.models import Q
+from django.db.models.expressions import RawSQL
+
+from agentsite import clock, dbtime, queues
+from agentsite.money import Money
+from agentsite.refusals import Refusal
+from agentsite.tenants.models import visible_tenants
+from agentsite.text import storable
+from approvals import permits
+from approvals.models import Approval, Decision
+from approvals.states import OPEN, Approved, check
+
+DEFAULT_APPROVED_TTL_S = 3600
+MAX_REASON = 2000
+MAX_MESSAGE = 4000
+MAX_MESSAGES_SHOWN = 50
+OPEN_VALUES = sorted(s.value for s in OPEN)
+NOT_FOUND = ("not-found", "There is no such thing.", "No approval of yours has this id.")
+SPOKEN = {"approve": "approved", "reject": "rejected"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Everything a person is asked: the exact action, why a person is needed, what it rests on, how long it may wait.
+
+    `ttl_s` is the life of the question, `approved_ttl_s` that of a yes, both in seconds from database time.
+    """
+
+    tenant_id: str
+    run_id: str
+    request_id: str
+    call_id: str
+    tool: str
+    args: dict[str, Any]
+    action_hash: str
+    policy: str
+    rule: str
+    checks: list[dict[str, Any]]
+    evidence: list[dict[str, Any]]
+    customer_id: str
+    order_id: str
+    payment_id: str
+    amount: Money
+    created_by: str
+    ttl_s: float
+    facts: dict[str, Any] = field(default_factory=dict)
+    required: int = 1
+    large: bool = False
+    approved_ttl_s: int = DEFAULT_APPROVED_TTL_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A decision that stands. `same-again` changed nothing; `remaining` people must still agree."""
+
+    kind: Literal["recorded", "same-again"]
+    approval_id: str
+    status: str
+    decision: str
+    by: str
+    at: datetime
+    remaining: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """One person's try at deciding, as it arrived."""
+
+    user: AbstractUser
+    decision: str
+    action_hash: str
+    reason: str
+    address: str
+    screen_hash: str
+    now: datetime
+
+
+# --- asking ------------------------------------------------------------------------------------------------
+
+
+def ask(question: Question) -> str:
+    """Inserts a pending approval and returns its id, inside the caller's transaction.
+
+    Raises IntegrityError while the run has another open approval: it must be void first.
+    """
+    assert connection.in_atomic_block, "an approval is asked for in the transaction of the transition that needs it"
+    now = _later_than_any(question.run_id)
+    row = Approval.objects.create(
+        **_columns(question),
+        earlier=_approved_then_void(question),
+        requested_at=now,
+        expires_at=now + timedelta(seconds=question.ttl_s),
+    )
+    return row.id
+
+
+def _columns(q: Question) -> dict[str, Any]:
+    return {
+        "tenant_id": q.tenant_id, "run_id": UUID(q.run_id), "request_id": q.request_id, "call_id": q.call_id,
+        "tool": q.tool, "args": q.args, "action_hash": q.action_hash, "policy": q.policy, "rule": q.rule,
+        "checks": q.checks, "facts": {**q.facts, "approved_ttl_s": q.approved_ttl_s}, "evidence": q.evidence,
+        "customer_id": q.customer_id, "order_id": q.order_id, "payment_id": q.payment_id,
+        "amount_minor": q.amount.minor, "currency": q.amount.currency, "created_by": q.created_by,
+        "required": q.required, "large": q.large,
+    }  # fmt: skip
+
+
+def _later_than_any(run_id: str) -> datetime:
+    """Database time, but after the run's last approval: SQLite's clock counts milliseconds, two can share one."""
+    now = dbtime.now()
+    last = Approval.objects.filter(run_id=run_id).aggregate(at=models.Max("requested_at"))["at"]
+    return max(now, last + timedelta(microseconds=1)) if last else now
+
+
+def _approved_then_void(question: Question) -> str | None:
+    same = Approval.objects.filter(
+        run_id=question.run_id, action_hash=question.action_hash, status=Approved.VOID, execute_by__isnull=False
+    )
+    return same.order_by("-requested_at").values_list("id", flat=True).first()
+
+
+# --- deciding ----------------------------------------------------------------------------------------------
+
+
+def decide(
+    approval_id: str,
+    user: AbstractUser,
+    decision: str,
+    action_hash: str,
+    reason: str,
+    *,
+    address: str = "",
+    screen_hash: str = "",
+    approved_ttl_s: int | None = None,
+) -> Decided:
+    """Records one person's answer, once, in a transaction of its own; then nudges the run.
+
+    Raises Refusal: 404 `not-found`; 403 `own-run`, `not-permitted`; 409 `action-changed`, `approval-void`,
+    `approval-expired`, `already-decided`; 422 `reason-required`, `reason-too-long`; 400 `invalid-decision`.
+    Every refusal of an approval the user may see is kept as a row that does not count.
+    """
+    if decision not in SPOKEN:
+        raise Refusal(400, "invalid-decision", "A decision is exactly approve or reject.")
+    # Durable: when the door answers, decision or refusal is on disk, whatever happens to the answer.
+    with transaction.atomic(durable=True):
+        row, fresh = _visible(approval_id, user)
+        attempt = _Attempt(
+            user=fresh, decision=decision, action_hash=action_hash, reason=storable(reason).strip(),
+            address=address[:64], screen_hash=screen_hash[:80], now=dbtime.now(),
+        )  # fmt: skip
+        result = _answer(row, attempt, approved_ttl_s)
+        if isinstance(result, Refusal):
+            _record(row, attempt, refusal=result.slug)
+    if isinstance(result, Refusal):
+        raise result
+    return result
+
+
+def refuse(
+    approval_id: str, user: AbstractUser, refusal: Refusal, *, by: str, decision: str = "", action_hash: str = "",
+    address: str = "", screen_hash: str = "",
+) -> Refusal:  # fmt: skip
+    """Keeps an attempt that a door itself turns down (a token, a stale screen) and returns the refusal to raise."""
+    with transaction.atomic(durable=True):
+        Decision.objects.create(
+            approval_id=approval_id, user_id=user.pk, by=storable(by)[:200], counted=False, refusal=refusal.slug[:40],
+            decision=decision if decision in SPOKEN else "", action_hash=storable(action_hash)[:80],
+            address=address[:64], screen_hash=screen_hash[:80], at=dbtime.now(),
+        )  # fmt: skip
+    return refusal
+
+
+def _visible(approval_id: str, user: AbstractUser) -> tuple[Approval, AbstractUser]:
+    """The row, locked, and the user as the database knows him now; 404 for what he may not see (B75)."""
+    fresh = get_user_model().objects.get(pk=user.pk)
+    tenants = visible_tenants(fresh)
+    scope = Q() if tenants is None else Q(tenant_id__in=tenants)
+    row = Approval.objects.select_for_update().filter(scope, pk=storable(approval_id)).first()
+    if row is None:
+        raise Refusal(404, *NOT_FOUND)
+    return row, fresh
+
+
+def _answer(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> Decided | Refusal:
+    refusal = permits.objection(row, attempt.user) or _closed(row, attempt)
+    if refusal:
+        return refusal
+    mine = row.decisions.filter(counted=True, user_id=attempt.user.pk).first()
+    if mine and mine.decision == attempt.decision:
+        return _standing(row, mine)
+    if mine or row.status != Approved.PENDING:
+        return _already(row)
+    return _unreasoned(attempt) or _take(row, attempt, approved_ttl_s)
+
+
+def _closed(row: Approval, attempt: _Attempt) -> Refusal | None:
+    if attempt.action_hash != row.action_hash:
+        return Refusal(409, "action-changed", "This is not the action you looked at.", "Read it again before deciding.")
+    if row.status == Approved.VOID:
+        return Refusal(409, "approval-void", "This approval is void.", "The run went on without it; nothing was sent.")
+    if row.status == Approved.EXPIRED or (row.status == Approved.PENDING and row.expires_at <= attempt.now):
+        return Refusal(
+            409, "approval-expired", "This approval expired undecided.", f"Its time ended at {_when(row.expires_at)}."
+        )
+    return None
+
+
+def _unreasoned(attempt: _Attempt) -> Refusal | None:
+    where = [{"pointer": "/reason", "code": "required", "detail": "say why"}]
+    if attempt.decision == "reject" and not attempt.reason:
+        return Refusal(422, "reason-required", "A rejection needs a reason.", "The customer is told of it.", where)
+    if len(attempt.reason) > MAX_REASON:
+        where = [{"pointer": "/reason", "code": "too_long", "detail": f"at most {MAX_REASON} characters"}]
+        return Refusal(422, "reason-too-long", "The reason is too long.", f"At most {MAX_REASON} characters.", where)
+    return None
+
+
+def _already(row: Approval) -> Refusal:
+    last = row.decisions.filter(counted=True).last()
+    said = f"{last.by} {SPOKEN[last.decision]} it at {_when(last.at)}." if last else f"It is {row.status}."
+    return Refusal(409, "already-decided", "This was already decided.", said)
+
+
+def _standing(row: Approval, mine: Decision) -> Decided:
+    return Decided(
+        kind="same-again", approval_id=row.id, status=row.status, decision=mine.decision, by=mine.by, at=mine.at,
+        remaining=remaining(row),
+    )  # fmt: skip
+
+
+def _take(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> Decided | Refusal:
+    """The decision counts: its row first, then the status by compare-and-set where it was the last one needed."""
+    _record(row, attempt)
+    left = remaining(row) if attempt.decision == "approve" else 0
+    status = row.status
+    if left == 0:
+        status = SPOKEN[attempt.decision]
+        check(Approved(row.status), Approved(status))
+        moved = Approval.objects.filter(
+            pk=row.pk, status=Approved.PENDING, action_hash=attempt.action_hash, expires_at__gt=attempt.now
+        ).update(status=status, **_ending(row, attempt, approved_ttl_s))
+        assert moved == 1, "the row was locked, so nobody else can have moved it"
+        transaction.on_commit(partial(_nudge, str(row.run_id)), robust=True)
+    return Decided(
+        kind="recorded", approval_id=row.id, status=status, decision=attempt.decision,
+        by=attempt.user.get_username(), at=attempt.now, remaining=left,
+    )  # fmt: skip
+
+
+def _ending(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> dict[str, Any]:
+    said = {"decided_at": attempt.now, "decided_by": attempt.user.get_username(), "reason": attempt.reason}
+    if attempt.decision == "reject":
+        return said | {"ended_at": attempt.now}
+    lives_s = approved_ttl_s if approved_ttl_s is not None else row.facts.get("approved_ttl_s", DEFAULT_APPROVED_TTL_S)
+    return said | {"execute_by": attempt.now + timedelta(seconds=lives_s)}
+
+
+def _record(row: Approval, attempt: _Attempt, refusal: str = "") -> None:
+    Decision.objects.create(
+        approval=row, user_id=attempt.user.pk, by=attempt.user.get_username(), decision=attempt.decision,
+        counted=not refusal, refusal=refusal, reason=attempt.reason[:MAX_REASON],
+        action_hash=storable(attempt.action_hash)[:80], screen_hash=storable(attempt.screen_hash)[:80],
+        address=attempt.address, at=attempt.now,
+    )  # fmt: skip
+
+
+def _nudge(run_id: str) -> None:
+    """After the commit: a hint. A broker that is down costs seconds, never the decision (B06)."""
+    queues.nudge(run_id, "awaiting_approval")
+
+
+def _when(moment: datetime) -> str:
+    return clock.rfc3339(moment)
+
+
+# --- using, ending -----------------------------------------------------------------------------------------
+
+
+def consume(approval_id: str, action_hash: str) -> bool:
+    """approved -> consumed, where the hash is equal and `execute_by` has not passed; the intent transaction's own."""
+    assert connection.in_atomic_block, "an approval is consumed in the transaction that writes the intent"
+    return _move(
+        Q(pk=approval_id, action_hash=action_hash, execute_by__gt=_database_now()), (Approved.APPROVED,),
+        Approved.CONSUMED,
+    )  # fmt: skip
+
+
+def void(run_id: str, reason: str) -> str | None:
+    """The run's open approval becomes void; its id, or None where none was open."""
+    found = Approval.objects.filter(run_id=run_id, status__in=OPEN_VALUES).values_list("id", flat=True).first()
+    if found and _move(Q(pk=found), tuple(OPEN), Approved.VOID, void_reason=reason[:80]):
+        return found
+    return None
+
+
+def expire(approval_id: str) -> bool:
+    """pending -> expired, only once `expires_at` has come by the database's clock. Never a rejection (M35)."""
+    return _move(Q(pk=approval_id, expires_at__lte=_database_now()), (Approved.PENDING,), Approved.EXPIRED)
+
+
+def _move(which: Q, old: Iterable[Approved], new: Approved, **columns: Any) -> bool:
+    for status in old:
+        check(status, new)
+    rows = Approval.objects.filter(which, status__in=[s.value for s in old])
+    return rows.update(status=new.value, ended_at=_database_now(), **columns) == 1
+
+
+def _database_now() -> RawSQL:
+    # SQLite compares times as text: its milliseconds in the microseconds that Django stores, or equal is not equal.
+    sql = dbtime.now_sql().replace("%%f", "%%f000")
+    return RawSQL(sql, [], output_field=models.DateTimeField())  # noqa: S611 - a constant of our own
+
+
+def show_message(approval_id: str, text: str, at: datetime) -> None:
+    """Puts a customer's message on the approval's page; from a run's second void on, messages void nothing."""
+    with transaction.atomic():
+        row = Approval.objects.select_for_update().get(pk=approval_id)
+        shown = [*row.messages_shown, {"text": storable(text)[:MAX_MESSAGE], "at": _when(at)}]
+        Approval.objects.filter(pk=approval_id).update(messages_shown=shown[-MAX_MESSAGES_SHOWN:])
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+def latest(run_id: str) -> Approval | None:
+    """The run's newest approval, whatever its status."""
+    return Approval.objects.filter(run_id=run_id).order_by("-requested_at").first()
+
+
+def deciders(approval_id: str) -> tuple[str, ...]:
+    """Names of those whose approval counts, in the order they decided."""
+    counted = Decision.objects.filter(approval_id=approval_id, counted=True, decision="approve")
+    return tuple(counted.order_by("id").values_list("by", flat=True))
+
+
+def remaining(approval: Approval) -> int:
+    """How many people must still approve; 0 once it is no longer pending."""
+    if approval.status != Approved.PENDING:
+        return 0
+    given = Decision.objects.filter(approval_id=approval.pk, counted=True, decision="approve").count()
+    return max(0, approval.required - given)
+
+
+def permitted(approval_id: str) -> bool:
+    """Whether everyone who approved is still active, still permitted, and still sees the tenant (M36).
+
+    Inside the intent transaction the grants are held, so that a revocation is seen here or comes after the intent.
+    """
+    row = Approval.objects.filter(pk=approval_id).first()
+    if row is None:
+        return False
+    ids = list(row.decisions.filter(counted=True, decision="approve").values_list("user_id", flat=True))
+    return len(ids) >= row.required and None not in ids and permits.still_hold(row, ids)

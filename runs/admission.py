@@ -1,0 +1,182 @@
+"""Control: turns an authenticated request into one run with a frozen contract. Imports no zone, no inference.
+
+Everything the run may ever do is taken from the tenant's profile here; the client can only narrow it (M4).
+Idempotent under any concurrency (M1): the store's one statement decides which of many equal requests is the run.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import uuid
+from urllib.parse import SplitResult, urlsplit
+
+from django.conf import settings
+from django.db import transaction
+from pydantic import ValidationError
+
+from agentsite import canonical, money, queues
+from agentsite.refusals import Refusal
+from agentsite.tenants import profiles
+from agentsite.tenants.models import AgentProfile
+from agentsite.tenants.profiles import Limits, Profile
+from runs import store
+from runs.contracts import AskedLimits, Contract, GrantedScope, RunRequest
+from runs.models import Run
+from runs.states import Status
+from runs.store import Created
+from tools.contracts import Json
+
+HOST = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+")
+NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa", ".onion")
+# Ranges that carry an IPv4 address inside an IPv6 one and so lead into private networks by a side door.
+TRANSLATED = tuple(ipaddress.ip_network(n) for n in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
+UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+def admit(
+    *, tenant_id: str, created_by: str, request: RunRequest, raw_body: Json, trace_id: str | None = None
+) -> Created:
+    """The run of this request: made now, or the one that exists (`new` says which). Nudges a worker on commit.
+
+    `raw_body` is the JSON as it was sent: its canonical hash tells a retry from another request under the same id.
+    `created_by` is `user:<pk>`. Raises Refusal: 400 `unknown-agent` or `invalid-request`, 403
+    `scope-exceeds-grant`, 422 `request-id-reused`.
+    """
+    body_hash = canonical.sha256(raw_body)
+    found = _known(tenant_id, request.request_id)
+    if found is None:
+        check_callback(request.callback_url)
+        contract = _contract(tenant_id, created_by, request, trace_id or uuid.uuid4().hex)
+        found = store.create(
+            contract, body_hash=body_hash, callback_url=request.callback_url or "", release=settings.RELEASE
+        )
+    if found.body_hash != body_hash:
+        raise Refusal(
+            422, "request-id-reused", "This request_id belongs to another request.",
+            "The run admitted under it had a different body; nothing was changed.",
+            [{"pointer": "/request_id", "code": "reused", "detail": "choose a new request_id for a new request"}],
+        )  # fmt: skip
+    if found.new:
+        run_id = found.run_id
+        transaction.on_commit(lambda: _hint(run_id))
+    return found
+
+
+def _hint(run_id: str) -> None:
+    queues.nudge(run_id, Status.ACCEPTED.value)
+
+
+def _known(tenant_id: str, request_id: str) -> Created | None:
+    """A run admitted earlier under this id: a retry gets it even where the profile has changed since."""
+    row = Run.objects.filter(tenant_id=tenant_id, request_id=request_id).values("id", "body_hash").first()
+    return Created(run_id=str(row["id"]), new=False, body_hash=row["body_hash"]) if row else None
+
+
+def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: str) -> Contract:
+    profile, revision = _profile(tenant_id, request.agent)
+    order_ids = tuple(dict.fromkeys(request.order_ids)) if request.order_ids is not None else None
+    return Contract(
+        request_id=request.request_id, trace_id=trace_id, tenant_id=tenant_id, agent=profile.agent,
+        actor=request.actor, goal=request.goal,
+        scope=GrantedScope(order_ids=order_ids, read_tools=profile.read_tools, write_tools=profile.write_tools),
+        limits=granted_limits(profile.limits, request.limits),
+        idempotency_root=request.request_id, policy_version_pin=profile.policy_pin,
+        approval_ttl_s=profile.approval_ttl_s, approved_ttl_s=profile.approved_ttl_s,
+        aggregates=profile.aggregates, queue_owner=profile.queue_owner,
+        manual_qualification=profile.manual_qualification, profile_revision=revision, created_by=created_by,
+    )  # fmt: skip
+
+
+def _profile(tenant_id: str, agent: str) -> tuple[Profile, int]:
+    row = AgentProfile.objects.filter(tenant_id=tenant_id, agent=agent).order_by("-revision").first()
+    if row is None:
+        raise Refusal(
+            400, "unknown-agent", "This tenant has no such agent.", "",
+            [{"pointer": "/agent", "code": "unknown", "detail": "no agent of this name is set up"}],
+        )  # fmt: skip
+    try:
+        return profiles.parse(row.document), row.revision
+    except ValidationError:
+        # Our own stored row: the client did nothing wrong and must not be told what is in it.
+        raise Refusal(500, "profile-invalid", "The tenant's agent profile cannot be loaded.") from None
+
+
+def granted_limits(granted: Limits, asked: AskedLimits | None) -> Limits:
+    """The profile's limits, narrowed by what the client asked for. Raises Refusal 403 where it asked for more."""
+    wanted = {name: value for name in Limits.model_fields if (value := getattr(asked, name, None)) is not None}
+    errors = [
+        _exceeds(f"/limits/{name}") for name, value in wanted.items() if not _within(value, getattr(granted, name))
+    ]
+    if errors:
+        raise Refusal(
+            403, "scope-exceeds-grant", "The request asks for more than the agent is granted.",
+            "Limits can only be narrowed.", errors,
+        )  # fmt: skip
+    return granted.model_copy(update=wanted)
+
+
+def _within(asked: object, granted: object) -> bool:
+    if isinstance(asked, money.Money) and isinstance(granted, money.Money):
+        return asked.currency == granted.currency and asked <= granted
+    assert isinstance(asked, int) and isinstance(granted, int), "a limit is money or an integer"
+    return asked <= granted
+
+
+def _exceeds(pointer: str) -> Json:
+    return {"pointer": pointer, "code": "exceeds_grant", "detail": "more than the tenant's profile grants"}
+
+
+def check_callback(url: str | None) -> None:
+    """Raises Refusal 400 unless the URL is absent, or https to a host that can be public. Looks nothing up."""
+    fault = callback_fault(url) if url is not None else None
+    if fault is not None:
+        raise Refusal(
+            400, "invalid-request", "The request is not valid.", "callback_url: " + fault,
+            [{"pointer": "/callback_url", "code": "callback_refused", "detail": fault}],
+        )  # fmt: skip
+
+
+def callback_fault(url: str) -> str | None:
+    """Why a URL cannot take webhooks, or None. Literal addresses and names only: a sender resolves and checks again."""
+    if UNSAFE_IN_URL.search(url) or not url.isascii():
+        return "only printable ASCII without spaces and backslashes"
+    try:
+        parts = urlsplit(url)
+        port_fault = parts.port == 0
+    except ValueError:
+        return "not a URL"
+    if parts.scheme != "https":
+        return "must be an https URL"
+    if parts.username is not None or parts.password is not None:
+        return "may hold no user name or password"
+    if port_fault:
+        return "not a URL"
+    return _host_fault(parts)
+
+
+def _host_fault(parts: SplitResult) -> str | None:
+    host = (parts.hostname or "").rstrip(".")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None if _public_name(host) else "names no public host"
+    return None if public_address(address) else "names a private host"
+
+
+def _public_name(host: str) -> bool:
+    # A last label that is a number is an address in disguise (`127.1`, `0x7f.0.0.1`, `2130706433`).
+    if len(host) > 253 or not HOST.fullmatch(host) or NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
+        return False
+    return not host.endswith(PRIVATE_ENDINGS)
+
+
+def public_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether an address is on the public internet and carries no other address inside."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return public_address(address.ipv4_mapped)
+        if any(address in network for network in TRANSLATED):
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

@@ -1,0 +1,251 @@
+"""Door: a run, its events and its observations as the contract's JSON. Reads rows, writes none; imports no zone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from agentsite import clock
+from agentsite.money import Money
+from approvals.models import Approval
+from runs import reply, store
+from runs.models import Event, Observation, Run, Write
+from tools.contracts import Json
+
+MICROS = 1_000_000
+
+
+class View(BaseModel):
+    """What goes out; the OpenAPI schema is made of these."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MoneyView(View):
+    amount: str
+    currency: str
+
+
+class UsageView(View):
+    model_calls: int
+    write_attempts: int
+    input_tokens: int
+    output_tokens: int
+    cost: MoneyView
+    active_ms: int
+
+
+class ActionView(View):
+    tool: str
+    args: dict[str, Any]
+    evidence: list[str]
+    idempotency_key: str
+
+
+class RunApprovalView(View):
+    approval_id: str
+    status: str
+    action_hash: str
+    expires_at: str
+    approver: str | None
+
+
+class WriteView(View):
+    key: str
+    state: str
+    result: dict[str, Any] | None
+    refund_id: str | None
+    amount: MoneyView
+
+
+class VersionsView(View):
+    model: str | None
+    prompt: str | None
+    tools: str | None
+    policy: str | None
+    release: str | None
+
+
+class RunView(View):
+    run_id: str
+    request_id: str
+    trace_id: str
+    tenant_id: str
+    agent: str
+    status: str
+    waiting_for: str | None
+    version: int
+    outcome: str | None
+    reason: str | None
+    contract: dict[str, Any]
+    usage: UsageView
+    pending_action: ActionView | None
+    approval: RunApprovalView | None
+    writes: list[WriteView]
+    verification: dict[str, Any] | None
+    versions: VersionsView
+    customer_message: str
+    reply: str | None
+    customer_url: str | None
+    created_at: str
+    updated_at: str
+    completed_at: str | None
+
+
+class EventView(View):
+    seq: int
+    type: str
+    at: str
+    span: str | None
+    version: int
+    data: dict[str, Any]
+
+
+class ObservationView(View):
+    id: str
+    kind: str
+    tool: str | None
+    span: str | None
+    source: str
+    args: dict[str, Any]
+    content: Any
+    content_hash: str
+    fetched_at: str
+    took_ms: int
+
+
+class RunPage(View):
+    results: list[RunView]
+    next: str | None
+    previous: str | None
+
+
+class EventPage(View):
+    results: list[EventView]
+    next: str | None
+
+
+class ObservationPage(View):
+    results: list[ObservationView]
+    next: str | None
+
+
+class MessageView(View):
+    run_id: str
+    message_id: str
+    seq: int
+    status: str
+
+
+class FeedbackView(View):
+    run_id: str
+    rating: str
+    text: str
+
+
+def run(row: Run) -> Json:
+    """One run as the contract shows it."""
+    return runs([row])[0]
+
+
+def runs(rows: list[Run]) -> list[Json]:
+    """Runs as the contract shows them, with one query for all their approvals and one for all their writes."""
+    ids = [row.id for row in rows]
+    approvals = {a.run_id: a for a in Approval.objects.filter(run_id__in=ids).order_by("requested_at", "id")}
+    writes: dict[Any, list[Write]] = defaultdict(list)
+    for write in Write.objects.filter(run_id__in=ids).order_by("intent_at", "key"):
+        writes[write.run_id].append(write)
+    return [_run(row, approvals.get(row.id), writes[row.id]).model_dump() for row in rows]
+
+
+def _run(row: Run, approval: Approval | None, writes: list[Write]) -> RunView:
+    run_id = str(row.id)
+    return RunView(
+        run_id=run_id, request_id=row.request_id, trace_id=row.trace_id, tenant_id=row.tenant_id, agent=row.agent,
+        status=row.status, waiting_for=row.waiting_for, version=row.version, outcome=row.outcome, reason=row.reason,
+        contract=row.contract, usage=_usage(row), pending_action=_action(row.pending_action),
+        approval=_approval(approval), writes=[_write(w) for w in writes], verification=row.verification,
+        versions=_versions(row), customer_message=reply.customer_message(store.story(run_id)), reply=row.reply,
+        customer_url=None, created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
+        completed_at=_moment(row.completed_at),
+    )  # fmt: skip
+
+
+def _moment(value: datetime | None) -> str | None:
+    return None if value is None else clock.rfc3339(value)
+
+
+def cost(micros: int) -> str:
+    """Millionths of a dollar as a decimal string: six decimals, of which at least four are kept (`0.0123`)."""
+    whole, rest = divmod(micros, MICROS)
+    digits = f"{rest:06d}"
+    return f"{whole}.{digits[:4]}{digits[4:].rstrip('0')}"
+
+
+def _usage(row: Run) -> UsageView:
+    return UsageView(
+        model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens, cost=MoneyView(amount=cost(row.cost_micros), currency="USD"),
+        active_ms=row.active_ms,
+    )  # fmt: skip
+
+
+def _action(pending: Json | None) -> ActionView | None:
+    if pending is None:
+        return None
+    return ActionView(
+        tool=pending["tool"], args=pending["args"], evidence=pending["evidence"],
+        idempotency_key=pending["idempotency_key"],
+    )  # fmt: skip
+
+
+def _approval(row: Approval | None) -> RunApprovalView | None:
+    if row is None:
+        return None
+    return RunApprovalView(
+        approval_id=row.id, status=row.status, action_hash=row.action_hash,
+        expires_at=clock.rfc3339(row.expires_at), approver=row.decided_by,
+    )  # fmt: skip
+
+
+def _write(row: Write) -> WriteView:
+    amount = Money(minor=row.amount_minor, currency=row.currency).wire()
+    return WriteView(
+        key=row.key, state=row.state, result=row.result, refund_id=row.refund_id, amount=MoneyView(**amount)
+    )
+
+
+def _versions(row: Run) -> VersionsView:
+    known: Json = row.versions or {}
+    return VersionsView(
+        model=known.get("model"), prompt=known.get("prompt"), tools=known.get("tools"),
+        policy=known.get("policy") or row.contract.get("policy_version_pin"),
+        release=known.get("release") or row.release,
+    )  # fmt: skip
+
+
+def events(rows: Iterable[Event]) -> list[Json]:
+    """Events in order; `data` is what happened, ids and erasable payload together."""
+    return [
+        EventView(
+            seq=e.seq, type=e.type, at=clock.rfc3339(e.at), span=e.span, version=e.version,
+            data={**e.meta, **(e.payload or {})},
+        ).model_dump()
+        for e in rows
+    ]  # fmt: skip
+
+
+def observations(rows: Iterable[Observation]) -> list[Json]:
+    """What a run was told, in order; `tool` is null where no tool said it."""
+    return [
+        ObservationView(
+            id=o.obs_id, kind=o.kind, tool=o.source if o.call_id else None, span=o.span or None, source=o.source,
+            args=o.args, content=o.content, content_hash=o.content_hash, fetched_at=clock.rfc3339(o.fetched_at),
+            took_ms=o.took_ms,
+        ).model_dump()
+        for o in rows
+    ]  # fmt: skip

@@ -1,0 +1,57 @@
+"""Errors of the runs package.
+
+    RunError
+    ├── Fenced            another worker holds the run now: stop, discard, change nothing
+    ├── IntentLost        a condition of the intent transaction no longer holds; `which` says which
+    ├── UnknownSchema     no code of ours can load this run
+    ├── RunEnded          an input came after the end
+    └── ModelError        the model gave no usable turn
+        ├── ModelUnavailable   outage, timeout, 429, 5xx: later, by due time
+        └── ModelRefused       401, 400, 404: final
+"""
+
+from __future__ import annotations
+
+
+class RunError(Exception):
+    slug = "run_error"
+
+
+class Fenced(RunError):
+    slug = "fenced"
+
+
+class IntentLost(RunError):
+    """`which` is `run`, `approval`, `input`, `paused`, `epoch`, `order_busy`, `permission`, `route`, `attempts`,
+    `tenant_hour` or `customer_day`."""
+
+    slug = "intent_lost"
+
+    def __init__(self, which: str) -> None:
+        super().__init__(which)
+        self.which = which
+
+
+class UnknownSchema(RunError):
+    slug = "schema_unknown"
+
+
+class RunEnded(RunError):
+    slug = "run-ended"
+
+
+class ModelError(RunError):
+    slug = "model_error"
+
+    def __init__(self, slug: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(slug)
+        self.slug = slug
+        self.retry_after_s = retry_after_s
+
+
+class ModelUnavailable(ModelError):
+    pass
+
+
+class ModelRefused(ModelError):
+    pass

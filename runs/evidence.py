@@ -1,0 +1,72 @@
+"""Observations as evidence: what a proposal may cite, with one line of what each says. A paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agentsite import clock, money
+from runs.contracts import SeenObservation
+from tools.contracts import EvidenceItem
+
+
+def items(observations: Sequence[SeenObservation]) -> tuple[EvidenceItem, ...]:
+    """Every observation of a tool as a citable item; errors and denials are not `ok`."""
+    return tuple(_item(o) for o in observations)
+
+
+def cited(observations: Sequence[SeenObservation], ids: Sequence[str]) -> tuple[EvidenceItem, ...]:
+    return tuple(item for item in items(observations) if item.obs_id in ids)
+
+
+def _item(o: SeenObservation) -> EvidenceItem:
+    meta = o.meta
+    version = meta.get("version")
+    return EvidenceItem(
+        obs_id=o.obs_id, tool=o.source, kind=o.kind, ok=o.ok, doc=meta.get("doc"),
+        version=version if isinstance(version, int) else None, section=meta.get("section"),
+        fetched_at=clock.rfc3339(o.fetched_at), fact=summary(o),
+    )  # fmt: skip
+
+
+def _amount(wire: Any) -> str:
+    try:
+        return str(money.parse(wire))
+    except money.BadMoney:
+        return "?"
+
+
+def summary(o: SeenObservation) -> str:
+    """One line for people, from typed fields only: never a note, never free text."""
+    content = o.content if isinstance(o.content, dict) else {}
+    if not o.ok:
+        return f"{o.kind}: {content.get('error') or content.get('decision') or 'recorded'}"
+    writer = _SUMMARIES.get(o.source)
+    return writer(content) if writer else "recorded"
+
+
+def _order(c: dict[str, Any]) -> str:
+    return f"order {c.get('order_id')}, {_amount(c.get('total'))} in all, {_amount(c.get('amount_due'))} due"
+
+
+def _payments(c: dict[str, Any]) -> str:
+    lines = [f"{p.get('payment_id')} {p.get('state')} {_amount(p.get('amount'))}" for p in c.get("payments", [])]
+    return "; ".join(lines) or "no payments"
+
+
+def _refunds(c: dict[str, Any]) -> str:
+    lines = [f"{r.get('refund_id')} {r.get('state')} {_amount(r.get('amount'))}" for r in c.get("refunds", [])]
+    return "; ".join(lines) or "no refund exists"
+
+
+def _policy(c: dict[str, Any]) -> str:
+    lines = [f"{p.get('doc')}@v{p.get('version')} {p.get('section')}" for p in c.get("passages", [])]
+    return "; ".join(lines) or "no passage"
+
+
+_SUMMARIES = {
+    "get_order": _order,
+    "get_payments": _payments,
+    "get_refund_status": _refunds,
+    "search_policy": _policy,
+}

@@ -1,0 +1,112 @@
+"""Reads a rendered prompt back into goal, snapshot and observations, as a model does. Imports no Django and no zone.
+
+The models of this package see nothing but the prompt's text: what is not in it does not exist for them, and what is
+odd in it is skipped, never an exception.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentsite.canonical import NotStrictJson, strict_loads
+from runs.contracts import Prompt
+from tools.contracts import Json
+
+_SNAPSHOT = "[3] TASK STATE SNAPSHOT"
+# JSON of the untrusted layers holds no angle bracket, so a tag's body ends at the first one.
+_TAG = re.compile(r"^<(goal|call|observation)((?: [a-z_]+=\"[^\"<>]*\")*)>([^<>\n]*)</\1>$", re.MULTILINE)
+_ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
+_LINE = re.compile(r"^([a-z_]+): (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """One observation as the prompt shows it; `position` counts from 0. Odd content is None."""
+
+    obs_id: str
+    position: int
+    source: str
+    kind: str
+    call_id: str
+    args: Json
+    content: Any
+
+    @property
+    def ok(self) -> bool:
+        return self.kind == "result"
+
+    def get(self, name: str) -> Any:
+        return self.content.get(name) if isinstance(self.content, dict) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """Everything a model knows: the customer and the goal, the snapshot's fields, the observations in order."""
+
+    customer: str = ""
+    goal: str = ""
+    snapshot: Json = field(default_factory=dict)
+    observations: tuple[Shown, ...] = ()
+
+    @property
+    def model_calls_used(self) -> int:
+        used = self.snapshot.get("model_calls_used")
+        return used if type(used) is int and used >= 0 else 0
+
+    def latest_id(self, source: str) -> str | None:
+        """The id of the newest observation from that source."""
+        return next((o.obs_id for o in reversed(self.observations) if o.source == source), None)
+
+
+def read(prompt: Prompt) -> Seen:
+    """What a prompt's text says. Never raises for any text."""
+    system = "\n".join(m.content for m in prompt.messages if m.role == "system")
+    user = "\n".join(m.content for m in prompt.messages if m.role == "user")
+    asked: Json = {}
+    customer, goal = "", ""
+    shown: list[Shown] = []
+    for name, attributes, body in _TAG.findall(user):
+        values = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(attributes)}
+        if name == "goal":
+            customer, goal = values.get("customer", ""), _text(_json(body))
+        elif name == "call":
+            asked = _object(_json(body))
+        else:
+            shown.append(_shown(values, body, asked, len(shown)))
+            asked = {}
+    return Seen(customer=customer, goal=goal, snapshot=_snapshot(system), observations=tuple(shown))
+
+
+def _shown(values: dict[str, str], body: str, asked: Json, position: int) -> Shown:
+    return Shown(
+        obs_id=values.get("id", ""),
+        position=position,
+        source=values.get("source", ""),
+        kind=values.get("kind", "result"),
+        call_id=values.get("call", ""),
+        args=asked,
+        content=_json(body),
+    )
+
+
+def _snapshot(system: str) -> Json:
+    _, heading, layer = system.rpartition(_SNAPSHOT)
+    return {name: _json(value) for name, value in _LINE.findall(layer)} if heading else {}
+
+
+def _json(text: str) -> Any:
+    try:
+        return strict_loads(text)
+    except NotStrictJson:
+        return None
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,79 @@
+"""`worker`: one Celery child a queue, each without the credentials its queue does not need."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from agentsite import env, queues, supervisor, telemetry
+from agentsite.tenants.models import Tenant, current_profile
+from runs.management.commands.web import refuse_missing_migrations
+
+WRITE_TIME_LIMIT_S = 180
+RESTART_S = 1.0
+MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDINGS_API_KEY")
+
+
+class Command(BaseCommand):
+    help = "Run the workers: one child process a queue (WORKER_QUEUES=passes|writes|maintenance runs one alone)."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--queues", default=None, help="instead of WORKER_QUEUES")
+        parser.add_argument("--name", default=None, help="instead of WORKER_NAME")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        refuse_missing_migrations()
+        given = env.read()
+        names = (options["queues"] or given.WORKER_QUEUES).split(",")
+        ended = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        _supervise(names, options["name"] or given.WORKER_NAME, ended)
+
+
+def _supervise(names: list[str], worker_name: str, ended: threading.Event) -> None:
+    """Keep one child a queue alive until asked to end; a child that dies is started again."""
+    children = {queue: _child(queue, worker_name) for queue in names}
+    while not ended.wait(RESTART_S):
+        for queue, child in children.items():
+            if child.poll() is not None:
+                telemetry.log("worker.child_ended", queue=queue, code=str(child.returncode))
+                children[queue] = _child(queue, worker_name)
+    supervisor.stop(list(children.values()))
+
+
+def _child(queue: str, worker_name: str) -> subprocess.Popen[bytes]:
+    dropped = not_needed(queue)
+    telemetry.log("worker.child_starts", queue=queue, dropped=",".join(dropped))
+    environment = env.child_environment(WORKER_QUEUES=queue, WORKER_NAME=worker_name, **dict.fromkeys(dropped))
+    return supervisor.start(_command(queue, worker_name), environment)
+
+
+def not_needed(queue: str) -> list[str]:
+    """Names of credentials a queue's process must not hold (`write-path.md` 9)."""
+    names: list[str] = []
+    if queue != queues.WRITES:
+        names.append("COMMERCE_WRITE_TOKEN")
+        profiles = [current_profile(tenant) for tenant in Tenant.objects.values_list("id", flat=True)]
+        names += [p.commerce.write_token_env for p in profiles if p is not None and p.commerce is not None]
+    if queue != queues.PASSES:
+        names += MODEL_KEYS
+    return sorted(set(names))
+
+
+def _command(queue: str, worker_name: str) -> list[str]:
+    given = env.read()
+    pool = {
+        queues.PASSES: ["-P", "threads", "-c", str(given.PASSES_THREADS)],
+        queues.WRITES: ["-P", "prefork", "-c", str(given.WRITES_PROCESSES), "--time-limit", str(WRITE_TIME_LIMIT_S)],
+        queues.MAINTENANCE: ["-P", "threads", "-c", "2"],
+    }[queue]
+    return [
+        sys.executable, "-m", "celery", "-A", "agentsite", "worker", "-Q", queue, *pool, "-n",
+        f"{queue}-{worker_name}@%h", "-E", "--without-gossip", "--without-mingle", "-l", "WARNING",
+    ]  # fmt: skip

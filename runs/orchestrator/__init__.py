@@ -1,0 +1,9 @@
+"""The orchestrator: one handler a status. A handler looks, calls at most one model or one write, and returns.
+
+It writes nothing: `runs.advance` checkpoints what it returns. It alone may import the gate and the dispatcher.
+"""
+
+from runs.orchestrator.later import Later, Send
+from runs.orchestrator.steps import resolve_intent, send, step
+
+__all__ = ["Later", "Send", "resolve_intent", "send", "step"]

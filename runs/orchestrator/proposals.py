@@ -1,0 +1,229 @@
+"""What becomes of proposals: reads run in parallel, a write goes to the gate; each call gets its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentsite import clock
+from agentsite.money import parse as parse_money
+from runs import evidence
+from runs.backends import backend_of
+from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
+from runs.orchestrator import endings
+from runs.orchestrator.pauses import backoff_s, park, waited_too_long
+from runs.orchestrator.turns import MAX_REPAIRS, qualified
+from runs.orchestrator.outside import without_connection
+from runs.states import On, Status
+from runs.store import own_writes, read_epoch, used_so_far
+from tools import dispatcher, gate
+from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult
+from tools.errors import ReadFailed
+from tools.policy import search
+
+
+def reads(run: RunState) -> Outcome:
+    """Run the allowed reads of the last turn in parallel; an outage parks the run, and is never an empty list."""
+    started = clock.monotonic()
+    denied = {p.call_id: slug for p in run.unanswered if (slug := gate.read_allowed(run.scope(), p)) is not None}
+    calls = tuple(
+        ReadCall(call_id=p.call_id, tool=p.tool, args=p.args) for p in run.unanswered if p.call_id not in denied
+    )
+    backend = backend_of(run.tenant_id, run.agent)
+    without_connection()
+    results = dispatcher.run_reads(run.scope(), backend, calls, _search(run))
+    took = round((clock.monotonic() - started) * 1000)
+    refusals = tuple(_denial(p, {"error": "denied", "rule": denied[p.call_id]}) for p in run.unanswered
+                     if p.call_id in denied)  # fmt: skip
+    down = [r for r in results if not r.ok and r.retryable]
+    if down and run.status is not Status.VERIFIED:
+        return _outage(run, results, refusals, down, took)
+    spans = len([o for o in run.observations if o.span.startswith("t")])
+    seen = tuple(_seen(r, f"t{spans + n}") for n, r in enumerate(results, start=1))
+    observations, folded = endings.fold(run)
+    stale = _stale(run, results)
+    if stale and run.status is not Status.VERIFIED:
+        return endings.escalate(
+            run, "policy_stale", observations=(*seen, *refusals), events=_read_events(results), active_ms=took
+        )
+    return Outcome(
+        on=On.READS_OBSERVED, observations=(*seen, *refusals, *observations), events=_read_events(results),
+        active_ms=took, retries=0, repairs=0 if not refusals else None, folded=folded,
+    )  # fmt: skip
+
+
+def _search(run: RunState) -> Any:
+    pin = run.contract.policy_version_pin
+    return lambda query: [p.wire() for p in search.search(run.tenant_id, query, pin=pin)]
+
+
+def _stale(run: RunState, results: tuple[ReadResult, ...]) -> bool:
+    """Whether policy was read while the registry holds another version current than the one pinned (M9)."""
+    if not any(r.tool == "search_policy" and r.ok for r in results):
+        return False
+    state = search.policy_state(run.tenant_id, run.contract.policy_version_pin)
+    return state.current != state.pinned
+
+
+def _outage(
+    run: RunState, results: tuple[ReadResult, ...], refusals: tuple[NewObservation, ...], down: list[ReadResult], took: int
+) -> Outcome:
+    """Keep what was read, remember what was not; those calls stay unanswered and are made again."""
+    spans = len([o for o in run.observations if o.span.startswith("t")])
+    good = [r for r in results if r not in down]
+    seen = [_seen(r, f"t{spans + n}") for n, r in enumerate(good, start=1)]
+    if run.retries == 0:
+        seen += [NewObservation(kind="error", source=r.tool, content=r.content, args=r.args) for r in down]
+    more = {"observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took}
+    if waited_too_long(run):
+        return endings.escalate(run, "dependency_unavailable", **more)
+    return park(run, down[0].tool, backoff_s(run), **more)
+
+
+def _seen(r: ReadResult, span: str) -> NewObservation:
+    return NewObservation(
+        kind="result" if r.ok else "error", source=r.tool, content=r.content, call_id=r.call_id, span=span,
+        args=r.args, meta=r.meta, fetched_at=r.fetched_at, took_ms=r.took_ms,
+    )  # fmt: skip
+
+
+def _read_events(results: tuple[ReadResult, ...]) -> tuple[NewEvent, ...]:
+    return tuple(
+        NewEvent(
+            type="tool.observed" if r.ok else "tool.error",
+            meta={"tool": r.tool, "call": r.call_id, "took_ms": r.took_ms} | ({} if r.ok else {"error": _slug(r)}),
+            payload={"args": r.args},
+        )
+        for r in results
+    )
+
+
+def _slug(r: ReadResult) -> str:
+    return str(r.content.get("error", "read_failed")) if isinstance(r.content, dict) else "read_failed"
+
+
+def _denial(proposal: Proposal, content: Json) -> NewObservation:
+    return NewObservation(
+        kind="denial", source=proposal.tool, content=content, call_id=proposal.call_id, args=proposal.args
+    )
+
+
+def case_of(run: RunState, pending: PendingAction, *, leave_out: str = "") -> gate.Case:
+    """Everything the gate may look at; the order's epoch is read before anything else (`write-path.md` 2)."""
+    order_id, currency = pending.args["order_id"], pending.args["amount"]["currency"]
+    epoch = read_epoch(run.tenant_id, order_id)
+    own = own_writes(run.tenant_id, order_id)
+    used = used_so_far(
+        run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out=leave_out
+    )
+    closed = frozenset(w.payment_id for w in run.writes if w.sent and w.key != leave_out)
+    return gate.Case(
+        scope=run.scope(), backend=backend_of(run.tenant_id, run.agent), tool=pending.tool, args=pending.args,
+        hash=pending.action_hash, key=pending.key, cited=pending.evidence,
+        evidence=evidence.items(run.observations),
+        policy=search.policy_state(run.tenant_id, run.contract.policy_version_pin), own=own, epoch=epoch, used=used,
+        closed=closed, qualified=qualified(run) is not None, leave_out=leave_out,
+    )  # fmt: skip
+
+
+def decided(decision: Decision, pending: PendingAction, decision_id: str) -> NewEvent:
+    return NewEvent(
+        type="gate.decided",
+        meta={
+            "decision": decision.kind, "rule": decision.rule, "decision_id": decision_id,
+            "action_hash": pending.action_hash, "required": decision.required,
+        } | ({"error": decision.rule} if decision.kind == "deny" else {}),
+        payload={
+            "action": {"tool": pending.tool, "args": pending.args}, "checks": [c.wire() for c in decision.checks],
+            "facts": decision.facts,
+        },
+    )  # fmt: skip
+
+
+def gate_write(run: RunState) -> Outcome:
+    """Put the pending write before the gate; its answer is the next status."""
+    pending = run.pending
+    assert pending is not None, "action_proposed holds a pending action"
+    if endings.has(run, "message"):
+        return superseded(run, pending)
+    started = clock.monotonic()
+    try:
+        case = case_of(run, pending)
+        without_connection()
+        decision = gate.evaluate(case)
+    except ReadFailed as error:
+        return unreachable(run, error)
+    took = round((clock.monotonic() - started) * 1000)
+    decision_id = f"{run.run_id}:{pending.call_id}:{run.version}"
+    return answered(run, pending, decision, decision_id, took)
+
+
+def unreachable(run: RunState, error: ReadFailed) -> Outcome:
+    """The gate could not read its facts: no decision is made of that."""
+    events = (NewEvent(type="tool.error", meta={"tool": "gate", "error": error.slug}),)
+    if waited_too_long(run) or not error.retryable:
+        return endings.escalate(run, "dependency_unavailable", events=events)
+    return park(run, "business_system", backoff_s(run), events=events)
+
+
+def answered(run: RunState, pending: PendingAction, decision: Decision, decision_id: str, took: int) -> Outcome:
+    """The gate's decision as an outcome; used for a first proposal and when staff ask again."""
+    event = decided(decision, pending, decision_id)
+    released = _ruled(pending, decision, decision_id)
+    if decision.kind == "allow":
+        return Outcome(on=On.GATE_ALLOWED, events=(event,), pending=released, active_ms=took, repairs=0, retries=0)
+    if decision.kind == "needs_approval":
+        return Outcome(
+            on=On.GATE_NEEDS_APPROVAL, events=(event,), pending=released, active_ms=took, repairs=0, retries=0,
+            approval=approval_for(run, released, decision), waiting_for="approval",
+            due_in_s=float(run.contract.approval_ttl_s),
+        )  # fmt: skip
+    return _denied(run, pending, decision, event, took)
+
+
+def _ruled(pending: PendingAction, decision: Decision, decision_id: str) -> PendingAction:
+    from dataclasses import replace
+
+    return replace(pending, rule=decision.rule, decision_id=decision_id)
+
+
+def approval_for(run: RunState, pending: PendingAction, decision: Decision) -> NewApproval:
+    args = pending.args
+    return NewApproval(
+        pending=pending, decision=decision, order_id=args["order_id"], payment_id=args["payment_id"],
+        amount=parse_money(args["amount"]), policy=run.contract.policy_version_pin,
+        evidence=evidence.cited(run.observations, pending.evidence),
+    )  # fmt: skip
+
+
+def _denied(run: RunState, pending: PendingAction, decision: Decision, event: NewEvent, took: int) -> Outcome:
+    note = refusal(pending, decision)
+    if decision.escalate is not None:
+        return endings.escalate(run, decision.escalate, observations=(note,), events=(event,), active_ms=took)
+    if run.repairs >= MAX_REPAIRS and run.status is Status.ACTION_PROPOSED and not run.confirmed:
+        return endings.escalate(run, "repair_exhausted", observations=(note,), events=(event,), active_ms=took)
+    return Outcome(
+        on=On.GATE_DENIED, events=(event,), observations=(note,), clear_pending=True, active_ms=took,
+        repairs=run.repairs + 1,
+    )  # fmt: skip
+
+
+def refusal(pending: PendingAction, decision: Decision) -> NewObservation:
+    """The denial as the model sees it: the rule, and the numbers of the check that failed."""
+    failed = next((c for c in decision.checks if not c.ok), None)
+    content = {"error": "denied", "rule": decision.rule, "numbers": failed.inputs if failed else {}}
+    return NewObservation(
+        kind="denial", source=pending.tool, content=content, call_id=pending.call_id, args=pending.args
+    )
+
+
+def superseded(run: RunState, pending: PendingAction) -> Outcome:
+    """A customer's message came before the intent: the run gathers again with it (M105)."""
+    observations, folded = endings.fold(run)
+    content = {"error": "superseded", "because": "the customer wrote before this was done"}
+    note = NewObservation(
+        kind="denial", source=pending.tool, content=content, call_id=pending.call_id, args=pending.args
+    )
+    return Outcome(
+        on=On.MESSAGE_FOLDED, observations=(note, *observations), folded=folded, clear_pending=True,
+        void_approval="customer_message", voids=1 if run.approval and run.status is not Status.ACTION_PROPOSED else 0,
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""The approved status: everything is checked again, then the intent, the point of no return (`write-path.md` 1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runs.contracts import Intent, NewEvent, NewObservation, Outcome, PendingAction, RunState
+from runs.orchestrator import endings, proposals
+from runs.orchestrator.later import Later
+from runs.orchestrator.turns import qualified
+from runs.orchestrator.waits import message
+from runs.orchestrator.outside import without_connection
+from runs.states import On
+from tools import gate
+from tools.contracts import ApprovalTicket, Release, Withheld
+from tools.errors import ReadFailed
+
+HOLD_S = 1.0
+
+
+def approved(run: RunState) -> Outcome | Later:
+    """Everything again, directly before the intent; a message or a cancel that came first wins."""
+    pending = run.pending
+    assert pending is not None, "approved holds an action"
+    if endings.has(run, "cancel"):
+        return endings.cancel(run)
+    if endings.has(run, "message"):
+        return message(run, pending)
+    ticket = _ticket(run)
+    try:
+        case = proposals.case_of(run, pending)
+        without_connection()
+        released = gate.release(case, ticket, decision_id=pending.decision_id)
+    except ReadFailed as error:
+        return proposals.unreachable(run, error)
+    if isinstance(released, Withheld):
+        return _withheld(run, pending, released)
+    return _intend(run, pending, released, needs_person=ticket is not None)
+
+
+def _ticket(run: RunState) -> ApprovalTicket | None:
+    a = run.approval
+    if a is None or a.status in ("void", "expired", "consumed", "rejected"):
+        return None
+    return ApprovalTicket(
+        approval_id=a.approval_id, status=a.status, action_hash=a.action_hash, required=a.required, large=a.large,
+        deciders=a.deciders, execute_by=a.execute_by, deciders_permitted=a.deciders_permitted, in_time=not a.late,
+    )  # fmt: skip
+
+
+def _intend(run: RunState, pending: PendingAction, release: Release, *, needs_person: bool) -> Outcome:
+    intent = Intent(
+        release=release, pending=pending, seen_input_seq=run.last_input_seq, route_qualification=qualified(run),
+        needs_person=needs_person, attempt=1,
+    )  # fmt: skip
+    return Outcome(on=On.RELEASED, intent=intent, retries=0)
+
+
+def _withheld(run: RunState, pending: PendingAction, withheld: Withheld) -> Outcome:
+    events: tuple[NewEvent, ...] = ()
+    if withheld.decision is not None:
+        events = (proposals.decided(withheld.decision, pending, pending.decision_id),)
+    if withheld.kind == "escalate":
+        return endings.escalate(run, withheld.rule, events=events)
+    if withheld.kind == "hold":
+        return hold(run, withheld.hold_s, waiting_for="staff", why=withheld.rule)
+    if withheld.kind == "ask_afresh" and withheld.decision is not None:
+        return _ask_afresh(run, pending, withheld, events)
+    return _no_longer(run, pending, withheld, events)
+
+
+def _ask_afresh(run: RunState, pending: PendingAction, withheld: Withheld, events: tuple[NewEvent, ...]) -> Outcome:
+    """A new approval by the gate of this moment; where none is needed any more, one is asked all the same."""
+    decision = withheld.decision
+    assert decision is not None
+    decision = replace(decision, kind="needs_approval", required=max(1, decision.required))
+    return Outcome(
+        on=On.RELEASE_ASKED_AFRESH, events=events, approval=proposals.approval_for(run, pending, decision),
+        waiting_for="approval", due_in_s=float(run.contract.approval_ttl_s),
+    )  # fmt: skip
+
+
+def _no_longer(run: RunState, pending: PendingAction, withheld: Withheld, events: tuple[NewEvent, ...]) -> Outcome:
+    note = (
+        proposals.refusal(pending, withheld.decision)
+        if withheld.decision
+        else NewObservation(
+            kind="denial", source=pending.tool, content={"error": "denied", "rule": withheld.rule},
+            call_id=pending.call_id, args=pending.args,
+        )
+    )  # fmt: skip
+    return Outcome(
+        on=On.RELEASE_DENIED, events=events, observations=(note,), clear_pending=True, void_approval=withheld.rule
+    )
+
+
+def hold(run: RunState, seconds: float, *, waiting_for: str, why: str) -> Outcome | Later:
+    """Not now: the approval stays as it is, the facts are read again in a moment."""
+    if run.waiting_for == waiting_for:
+        return _held_too_long(run, why) or Later(due_in_s=seconds)
+    events = (NewEvent(type="notice", meta={"held": why}),)
+    return Outcome(on=On.RELEASE_HELD, waiting_for=waiting_for, due_in_s=seconds, events=events)
+
+
+def _held_too_long(run: RunState, why: str) -> Outcome | None:
+    """A hold without an approval ends with the life an approval would have had."""
+    held = (run.now - run.status_since).total_seconds()
+    if held < run.contract.approved_ttl_s or run.pending is None or run.approval is not None:
+        return None
+    return _no_longer(run, run.pending, Withheld(kind="denied", rule=why), ())
+
+
+def intent_lost(run: RunState, which: str) -> Outcome | Later | None:
+    """A condition of the intent failed and nothing happened: the status that fits. None: look afresh at once."""
+    pending = run.pending
+    assert pending is not None
+    if which in ("epoch", "order_busy"):
+        return hold(run, HOLD_S, waiting_for="order", why=which)
+    if which in ("paused", "tenant_hour"):
+        return hold(run, 5.0, waiting_for="staff", why=which)
+    if which == "route":
+        return endings.escalate(run, "route_not_qualified")
+    if which == "attempts":
+        return endings.escalate(run, "budget_exhausted")
+    if which == "key_used":
+        return _no_longer(run, pending, Withheld(kind="denied", rule="write_already_made"), ())
+    return None

@@ -1,0 +1,247 @@
+"""The executing status: look the write up first, send only what is surely absent (`write-path.md` 3 and 4).
+
+An unknown outcome is looked up again by due time, never guessed; a write that was sent keeps its frozen body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from agentsite import clock, env
+from runs.backends import backend_of
+from runs.contracts import (
+    NewEvent,
+    NewObservation,
+    Outcome,
+    PendingAction,
+    RunState,
+    SeenAttempt,
+    SeenWrite,
+    WriteChange,
+    pending_from_wire,
+)
+from runs.orchestrator import endings, proposals
+from runs.orchestrator.later import Later, Send
+from runs.orchestrator.outside import without_connection
+from runs.states import On
+from runs.store import own_writes
+from tools import dispatcher, gate, rules
+from tools.contracts import Backend, Refund, Release, SentMark, Withheld
+from tools.errors import OutcomeUnknown, ReadFailed, Refused
+
+
+def executing(run: RunState) -> Outcome | Later | Send:
+    """Look the write up; what is found is recorded, what is surely absent may be sent, else ask again later."""
+    write = run.open_write
+    assert write is not None, "executing holds an open write"
+    backend = backend_of(run.tenant_id, run.agent)
+    try:
+        without_connection()
+        refunds = dispatcher.look_up(backend, write.order_id, run.trace_id)
+    except ReadFailed as error:
+        return _undetermined(run, write, error.slug)
+    found = _find(run, write, refunds)
+    if found.ambiguous:
+        return _undetermined(run, write, "ambiguous", hopeless=True)
+    if found.refund is not None:
+        return done(run, write, found.refund, how="write.reconciled" if write.sent else "write.result")
+    return _absent(run, write, backend)
+
+
+def _find(run: RunState, write: SeenWrite, refunds: tuple[Refund, ...]) -> rules.Match:
+    own = own_writes(run.tenant_id, write.order_id)
+    mine = next(w for w in own if w.key == write.key)
+    return rules.match(mine, refunds, claimed=rules.claimed_by_others(own, write.key))
+
+
+def done(run: RunState, write: SeenWrite, refund: Refund, *, how: str, answer: str = "") -> Outcome:
+    """The refund exists: confirmed by its own state, or pending as long as the provider says so."""
+    state = "confirmed" if refund.state == "succeeded" else "pending"
+    change = WriteChange(key=write.key, state=state, refund=refund, answer=answer or "found")
+    meta = {"key": write.key, "refund_id": refund.refund_id, "state": refund.state}
+    note = NewObservation(
+        kind="result", source=write.tool, call_id=write.call_id, args=write.args,
+        content={
+            "refund_id": refund.refund_id, "payment_id": refund.payment_id, "order_id": refund.order_id,
+            "state": refund.state, "amount": refund.amount.wire(),
+        },
+    )  # fmt: skip
+    observations = () if _has_result(run, write) else (note,)
+    return Outcome(
+        on=On.WRITE_DONE, write=change, events=(NewEvent(type=how, meta=meta),), observations=observations,
+        waiting_for="refund" if state == "pending" else None, retries=0,
+    )  # fmt: skip
+
+
+def _has_result(run: RunState, write: SeenWrite) -> bool:
+    return any(o.call_id == write.call_id for o in run.observations)
+
+
+def _absent(run: RunState, write: SeenWrite, backend: Backend) -> Outcome | Later | Send:
+    """Not on the list. Whether that proves anything depends on whether it was ever sent, and on the promises."""
+    sent = [a for a in write.attempts if a.sent_at is not None]
+    if not sent:
+        return _send_unsent(run, write)
+    if _keys_still_honoured(run, sent, backend):
+        return _again(run, write, "keys_honoured")
+    if backend.settle_s is None:
+        return _undetermined(run, write, "no_promise")
+    quiet_at = max(a.gives_up_at for a in sent if a.gives_up_at) + timedelta(seconds=backend.settle_s)
+    if run.now <= quiet_at:
+        return _look_again(run, write, (quiet_at - run.now).total_seconds() + 0.05)
+    if write.absent_at is None or write.absent_at <= quiet_at:
+        return _first_look(run, write, backend.settle_s)
+    if (run.now - write.absent_at).total_seconds() < backend.settle_s / 2:
+        return _look_again(run, write, backend.settle_s / 2)
+    return _again(run, write, "proven_absent")
+
+
+def _keys_still_honoured(run: RunState, sent: list[SeenAttempt], backend: Backend) -> bool:
+    first = min(a.sent_at for a in sent if a.sent_at is not None)
+    return backend.honours_keys and (run.now - first).total_seconds() < backend.key_life_s / 2
+
+
+def _first_look(run: RunState, write: SeenWrite, settle_s: float) -> Outcome:
+    """The first of two looks that prove absence; the second comes half a settling time later."""
+    change = WriteChange(key=write.key, state="unknown", absent=True)
+    return Outcome(
+        on=On.WRITE_UNDETERMINED, write=change, due_in_s=settle_s / 2 + 0.05,
+        events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": "absent_once"}),),
+    )  # fmt: skip
+
+
+def _look_again(run: RunState, write: SeenWrite, wait_s: float) -> Outcome | Later:
+    if write.state == "unknown":
+        return Later(due_in_s=wait_s)
+    return Outcome(
+        on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown"), due_in_s=wait_s,
+        events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": "not_listed_yet"}),),
+    )  # fmt: skip
+
+
+def _send_unsent(run: RunState, write: SeenWrite) -> Outcome | Later | Send:
+    """Prepared and never marked sent: proven never sent. Fresh intents go at once, older ones are released anew."""
+    age = (run.now - write.intent_at).total_seconds()
+    if age <= env.read().LEASE_S / 2 and run.attempts <= 1 and not run.inputs:
+        return Send()
+    return _again(run, write, "never_sent")
+
+
+def _again(run: RunState, write: SeenWrite, why: str) -> Outcome | Later | Send:
+    """Send the frozen body once more, if everything still allows it; else the write is closed as never made."""
+    age = (run.now - write.intent_at).total_seconds()
+    spent = run.write_attempts >= run.contract.limits.max_write_attempts
+    looping = run.attempts > env.read().MAX_STEP_ATTEMPTS
+    if spent or looping or age > env.read().RESEND_FOR_S or endings.has(run, "cancel"):
+        if why == "keys_honoured":
+            return _prove_absence(run, write)
+        return not_made(run, write, "cancelled" if endings.has(run, "cancel") else "not_sent_in_time")
+    case = proposals.case_of(run, _pending_of(run, write), leave_out=write.key)
+    try:
+        without_connection()
+        released = gate.release_again(
+            case, approval_id=write.approval_id, decision_id=write.decision_id, body=write.body
+        )
+    except ReadFailed as error:
+        return _undetermined(run, write, error.slug)
+    if isinstance(released, Withheld):
+        if why == "keys_honoured":
+            return _prove_absence(run, write)
+        return not_made(run, write, released.rule)
+    return Send(resend=released)
+
+
+def _prove_absence(run: RunState, write: SeenWrite) -> Outcome | Later:
+    """May not be sent again though the key is honoured: only a proof of absence closes it."""
+    backend = backend_of(run.tenant_id, run.agent)
+    if backend.settle_s is None:
+        return _undetermined(run, write, "no_promise")
+    sent = [a for a in write.attempts if a.gives_up_at is not None]
+    quiet_at = max(a.gives_up_at for a in sent if a.gives_up_at) + timedelta(seconds=backend.settle_s)
+    if run.now <= quiet_at:
+        return _look_again(run, write, (quiet_at - run.now).total_seconds() + 0.05)
+    if write.absent_at is None or write.absent_at <= quiet_at:
+        return _first_look(run, write, backend.settle_s)
+    if (run.now - write.absent_at).total_seconds() < backend.settle_s / 2:
+        return _look_again(run, write, backend.settle_s / 2)
+    return not_made(run, write, "proven_absent")
+
+
+def _pending_of(run: RunState, write: SeenWrite) -> PendingAction:
+    if run.pending is not None and run.pending.key == write.key:
+        return run.pending
+    turn = next((t.number for t in run.turns for p in t.proposals if p.call_id == write.call_id), 0)
+    return pending_from_wire(
+        {
+            "call_id": write.call_id, "tool": write.tool, "args": write.args, "evidence": [], "rule": "",
+            "action_hash": write.action_hash, "idempotency_key": write.key, "decision_id": write.decision_id,
+            "turn": turn,
+        }
+    )  # fmt: skip
+
+
+def not_made(run: RunState, write: SeenWrite, why: str, *, state: str = "not_sent", answer: str = "") -> Outcome:
+    """Proven that nothing was made, and nothing will be: the write closes, the model sees why."""
+    content = {"error": "not_made", "rule": why}
+    note = NewObservation(
+        kind="denial", source=write.tool, content=content, call_id=write.call_id, args=write.args
+    )
+    event = NewEvent(type="write.result", meta={"key": write.key, "state": state, "error": why})
+    return Outcome(
+        on=On.WRITE_NOT_MADE, write=WriteChange(key=write.key, state=state, answer=answer), events=(event,),
+        observations=(note,), clear_pending=True,
+    )  # fmt: skip
+
+
+def _undetermined(run: RunState, write: SeenWrite, why: str, *, hopeless: bool = False) -> Outcome | Later:
+    """Cannot be told now: asked again by due time for a bounded while, then a person; never guessed."""
+    since = write.unknown_since or write.intent_at
+    waited = (run.now - since).total_seconds()
+    if hopeless or waited > env.read().RECONCILE_FOR_S:
+        return endings.escalate(
+            run, "outcome_unknown", write=WriteChange(key=write.key, state="unknown", look_in_s=3600.0),
+            events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),),
+        )  # fmt: skip
+    wait = min(env.read().RETRY_S * 2 ** min(write.looks, 8), 60.0)
+    return Outcome(
+        on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown" if write.sent else write.state),
+        due_in_s=wait, events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),),
+    )  # fmt: skip
+
+
+def send(run: RunState, mark: SentMark) -> Outcome:
+    """POST once, by the right the mark gives; timeouts, resets and 5xx are unknown, never failed."""
+    write = run.open_write
+    assert write is not None, "only an open write is sent"
+    release = _release_of(run, write)
+    backend, started = backend_of(run.tenant_id, run.agent), clock.monotonic()
+    without_connection()
+    try:
+        answer = dispatcher.run_write(release, mark, backend)
+    except Refused as refused:
+        if sum(a.sent_at is not None for a in write.attempts) > 1:
+            # This answer proves only that *this* call made nothing; an earlier one may have.
+            return _lost(write, refused.slug)
+        return not_made(run, write, refused.slug, state="refused", answer=refused.slug)
+    except OutcomeUnknown as unknown:
+        return _lost(write, unknown.slug)
+    took = round((clock.monotonic() - started) * 1000)
+    outcome = done(run, write, answer.refund, how="write.result", answer="replayed" if answer.replayed else "made")
+    return replace(outcome, active_ms=took)
+
+
+def _lost(write: SeenWrite, slug: str) -> Outcome:
+    """Nobody knows yet: look it up in a moment."""
+    event = NewEvent(type="write.unknown", meta={"key": write.key, "error": slug})
+    return Outcome(
+        on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown", answer=slug),
+        due_in_s=min(1.0, env.read().RETRY_S), events=(event,),
+    )  # fmt: skip
+
+
+def _release_of(run: RunState, write: SeenWrite) -> Release:
+    return gate.ticket_of_intent(
+        scope=run.scope(), tool=write.tool, args=write.args, hash_=write.action_hash, key=write.key,
+        approval_id=write.approval_id, decision_id=write.decision_id, body=write.body,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Which handler a status has; crash loops; and what follows when the intent's conditions did not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agentsite import env
+from runs.contracts import Outcome, RunState
+from runs.orchestrator import endings, proposals, releasing, sending, turns, verifying, waits
+from runs.orchestrator.later import Later, Send
+from runs.states import On, Status
+from tools.contracts import SentMark
+
+Handled = Outcome | Later | Send
+HANDLERS: dict[Status, Callable[[RunState], Handled]] = {
+    Status.ACTION_PROPOSED: proposals.gate_write,
+    Status.AWAITING_APPROVAL: waits.awaiting_approval,
+    Status.APPROVAL_EXPIRED: waits.approval_expired,
+    Status.WAITING_REPLY: waits.waiting_reply,
+    Status.WAITING_DEPENDENCY: waits.waiting_dependency,
+    Status.APPROVED: releasing.approved,
+    Status.EXECUTING: sending.executing,
+    Status.EXECUTED: verifying.executed,
+}
+
+
+def step(run: RunState) -> Handled:
+    """One handler of the run's status. It writes nothing; what it returns is checkpointed by the caller."""
+    if run.attempts > env.read().MAX_STEP_ATTEMPTS and run.status not in (Status.EXECUTING, Status.EXECUTED):
+        return _crash_loop(run)
+    if endings.has(run, "escalate") and run.status not in (Status.EXECUTING, Status.EXECUTED, Status.VERIFIED):
+        return endings.escalate(run, "escalated_by_staff")
+    if run.status in (Status.ACCEPTED, Status.GATHERING, Status.VERIFIED):
+        return _investigate(run)
+    if endings.has(run, "cancel") and run.status is Status.ACTION_PROPOSED:
+        return endings.cancel(run)
+    return HANDLERS[run.status](run)
+
+
+def _crash_loop(run: RunState) -> Outcome:
+    """A step that keeps killing its worker ends here, decided by one that did not die."""
+    if run.status is Status.VERIFIED:
+        return endings.complete(run, None)
+    return endings.escalate(run, "worker_crash_loop")
+
+
+def _investigate(run: RunState) -> Outcome | Later:
+    if endings.has(run, "cancel"):
+        return endings.complete(run, None) if run.status is Status.VERIFIED else endings.cancel(run)
+    if run.unanswered:
+        return proposals.reads(run)
+    if endings.has(run, "message"):
+        observations, folded = endings.fold(run)
+        return Outcome(on=On.MESSAGE_FOLDED, observations=observations, folded=folded)
+    return turns.model_turn(run)
+
+
+def send(run: RunState, mark: SentMark) -> Outcome:
+    """POST the write by the right of its mark."""
+    return sending.send(run, mark)
+
+
+def resolve_intent(run: RunState, which: str) -> Outcome | Later | None:
+    """The status that fits when a condition of the intent did not hold; None: run the handler again."""
+    return releasing.intent_lost(run, which)

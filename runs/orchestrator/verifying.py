@@ -1,0 +1,79 @@
+"""The executed status: an independent read compared with the approved action (`write-path.md` 5)."""
+
+from __future__ import annotations
+
+from agentsite import clock, env
+from runs import verifier
+from runs.backends import backend_of
+from runs.contracts import Checked, NewEvent, Outcome, RunState, SeenWrite, WriteChange
+from runs.orchestrator import endings
+from runs.orchestrator.later import Later
+from runs.orchestrator.outside import without_connection
+from runs.states import On
+from runs.store import own_writes
+from tools.contracts import Refund
+from tools.errors import ReadFailed
+from tools.facts import read_facts
+
+
+def executed(run: RunState) -> Outcome | Later:
+    """Read again, independently, and compare with the approved action."""
+    write = run.open_write or next((w for w in reversed(run.writes) if w.state == "confirmed"), None)
+    assert write is not None, "executed holds a write"
+    backend = backend_of(run.tenant_id, run.agent)
+    try:
+        own = own_writes(run.tenant_id, write.order_id)
+        without_connection()
+        facts = read_facts(backend, write.order_id, run.trace_id, own=own, epoch=0)
+    except ReadFailed as error:
+        return _not_shown(run, write, error.slug)
+    waited = (run.now - (write.executed_at or write.intent_at)).total_seconds()
+    checked = verifier.check(
+        write, refunds=facts.refunds, facts=facts, waited_s=waited, at=clock.rfc3339(run.now)
+    )
+    if checked.verdict == "not_shown":
+        return _not_shown(run, write, "not_shown")
+    if checked.verdict == "pending":
+        return _still_pending(run, write, checked.refund)
+    return _judged(run, write, checked)
+
+
+def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome | Later:
+    """An outage or a lagging list is no verdict; after `verify_for_s` a person looks."""
+    since = write.executed_at or write.intent_at
+    if (run.now - since).total_seconds() > env.read().VERIFY_FOR_S:
+        return endings.escalate(
+            run, "verification_inconclusive", events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),)
+        )
+    wait = min(env.read().RETRY_S * 2 ** min(run.retries, 5), 60.0)
+    return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1)
+
+
+def _still_pending(run: RunState, write: SeenWrite, refund: Refund | None) -> Outcome:
+    """The provider says pending: kept pending, polled by due time, doubling up to an hour."""
+    wait = min(env.read().PENDING_POLL_S * 2 ** min(run.retries, 12), 3600.0)
+    change = WriteChange(key=write.key, state="pending", refund=refund)
+    return Outcome(
+        on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change
+    )
+
+
+REASONS = {"failed": "refund_failed", "mismatch": "verification_failed", "over_refunded": "over_refunded"}
+
+
+def _judged(run: RunState, write: SeenWrite, checked: Checked) -> Outcome:
+    passed = checked.verdict == "passed"
+    state = "failed" if checked.verdict == "failed" else "confirmed"
+    change = WriteChange(key=write.key, state=state, refund=checked.refund)
+    meta = {"key": write.key, "verdict": checked.verdict, "refund_id": write.refund_id}
+    event = NewEvent(type="write.verified" if passed else "write.mismatch", meta=meta, payload=checked.record)
+    if not passed:
+        meta["error"] = REASONS[checked.verdict]
+        return endings.escalate(
+            run, REASONS[checked.verdict], write=change, verification=checked.record, events=(event,)
+        )
+    observations, folded = endings.fold(run)
+    return Outcome(
+        on=On.WRITE_VERIFIED, write=change, verification=checked.record, events=(event,), clear_pending=True,
+        observations=observations, folded=folded, retries=0, repairs=0,
+    )  # fmt: skip

@@ -1,0 +1,39 @@
+"""The keeper: create, load, claim, checkpoint. The only hand that writes a run; imports no zone and no door."""
+
+from runs.errors import Fenced, IntentLost
+from runs.store.admit import AppendedInput, Created, append_input, create, feedback
+from runs.store.asks import DecidedMeanwhile
+from runs.store.checkpoint import UnreadInput, checkpoint
+from runs.store.broken import fail_unloadable
+from runs.store.lease import Claimed, claim, due_now, release, renew, rests
+from runs.store.load import load, observations, writes
+from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
+from runs.store.tell import story
+
+__all__ = [
+    "AppendedInput",
+    "Claimed",
+    "Created",
+    "DecidedMeanwhile",
+    "Fenced",
+    "IntentLost",
+    "UnreadInput",
+    "append_input",
+    "checkpoint",
+    "claim",
+    "create",
+    "due_now",
+    "fail_unloadable",
+    "feedback",
+    "load",
+    "mark_sent",
+    "observations",
+    "own_writes",
+    "read_epoch",
+    "release",
+    "renew",
+    "rests",
+    "story",
+    "used_so_far",
+    "writes",
+]

@@ -1,0 +1,129 @@
+"""Creates runs and appends what doors leave for them. Part of the store; imports no zone.
+
+A door's input and its event are one transaction. An input takes a sequence number and leaves the version alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import connection, transaction
+
+from agentsite import clock, dbtime
+from agentsite.text import storable
+from runs.contracts import Contract, NewEvent
+from runs.errors import RunEnded
+from runs.models import Feedback, Input, Run, RunOrder
+from runs.states import TERMINAL, Status
+from runs.store import events
+from runs.store.lease import raw_id
+
+EVENT_OF = {
+    "message": "message.received",
+    "cancel": "cancel.requested",
+    "ask_again": "notice",
+    "escalate": "notice",
+}
+TERMINAL_VALUES = frozenset(s.value for s in TERMINAL)
+# A write under way is not hurried by an input: it is reconciled first, on its own times.
+NOT_WOKEN = (Status.EXECUTING.value, Status.EXECUTED.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    run_id: str
+    new: bool
+    body_hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppendedInput:
+    seq: int
+    new: bool
+    status: str
+
+
+def create(contract: Contract, *, body_hash: str, callback_url: str = "", release: str = "") -> Created:
+    """Insert the run, or find the one of this request: one statement decides, however many arrive at once."""
+    with transaction.atomic():
+        run = _new_run(contract, body_hash, callback_url, release)
+        Run.objects.bulk_create([run], ignore_conflicts=True)
+        stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
+        new = stored["id"] == run.id
+        if new:
+            _first_rows(run, contract)
+    return Created(run_id=str(stored["id"]), new=new, body_hash=stored["body_hash"])
+
+
+def _new_run(contract: Contract, body_hash: str, callback_url: str, release: str) -> Run:
+    moment = dbtime.now()
+    return Run(
+        tenant_id=contract.tenant_id, request_id=contract.request_id, body_hash=body_hash,
+        trace_id=contract.trace_id, agent=contract.agent, customer_id=contract.actor.customer_id,
+        contract=contract.model_dump(mode="json"), schema=contract.schema_version, release=release,
+        created_by=contract.created_by, callback_url=callback_url, status=Status.ACCEPTED.value,
+        status_since=moment, due_at=moment, enqueued_at=moment, created_at=moment, updated_at=moment,
+        versions={"policy": contract.policy_version_pin, "release": release},
+    )  # fmt: skip
+
+
+def _first_rows(run: Run, contract: Contract) -> None:
+    orders = contract.scope.order_ids or ()
+    RunOrder.objects.bulk_create(
+        [RunOrder(run=run, tenant_id=run.tenant_id, order_id=o) for o in dict.fromkeys(orders)]
+    )
+    accepted = NewEvent(
+        type="run.accepted",
+        meta={"request_id": run.request_id, "trace_id": run.trace_id, "agent": run.agent, "release": run.release},
+        payload={"goal": contract.goal, "actor": contract.actor.model_dump(mode="json")},
+    )
+    position = events.append(str(run.id), events.Position(seq=0, head=""), 1, [accepted])
+    Run.objects.filter(id=run.id).update(last_seq=position.seq, chain_head=position.head)
+
+
+def append_input(run_id: str, *, kind: str, message_id: str, text: str, by: str) -> AppendedInput:
+    """Leave a message, a cancel or a staff act for a run. The same (kind, message_id) twice is one input.
+
+    Raises RunEnded where the run has ended and this input is new.
+    """
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(id=run_id)
+        earlier = Input.objects.filter(run_id=run_id, kind=kind, message_id=message_id).first()
+        if earlier is not None:
+            return AppendedInput(seq=earlier.seq, new=False, status=run.status)
+        if run.status in TERMINAL_VALUES:
+            raise RunEnded(run.status)
+        seq = _append(run, kind, message_id, storable(text), by)
+    return AppendedInput(seq=seq, new=True, status=run.status)
+
+
+def _append(run: Run, kind: str, message_id: str, text: str, by: str) -> int:
+    event = NewEvent(
+        type=EVENT_OF[kind], meta={"kind": kind, "message_id": message_id, "by": by}, payload={"text": text}
+    )
+    here = events.Position(seq=run.last_seq, head=run.chain_head)
+    position = events.append(str(run.id), here, run.version, [event])
+    Input.objects.create(
+        run=run, seq=position.seq, kind=kind, message_id=message_id, text=text, by=by, at=clock.now()
+    )
+    _wake(run, position)
+    return position.seq
+
+
+def _wake(run: Run, position: events.Position) -> None:
+    due = "due_at" if run.status in NOT_WOKEN else dbtime.now_sql()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE runs_run SET last_seq = %s, chain_head = %s, last_input_seq = %s, due_at = {due}, "  # noqa: S608
+            f"enqueued_at = NULL, enqueue_tries = 0, updated_at = {dbtime.now_sql()} WHERE id = %s",
+            [position.seq, position.head, position.seq, raw_id(str(run.id))],
+        )
+
+
+def feedback(run_id: str, rating: str, text: str) -> None:
+    """The customer's thumb and word; the last one stands."""
+    Feedback.objects.update_or_create(
+        run_id=run_id, defaults={"rating": rating, "text": storable(text), "at": clock.now()}
+    )
+
+

@@ -1,0 +1,78 @@
+"""Asks, voids and expires a run's approval inside the transition's transaction. Part of the store."""
+
+from __future__ import annotations
+
+from approvals import queue
+from runs.contracts import NewApproval, NewEvent, Outcome, RunState
+from runs.errors import RunError
+from runs.states import Status
+
+# Leaving one of these for anything but those voids an open approval in the same transaction (contract, section 4).
+HOLDING = frozenset({Status.AWAITING_APPROVAL, Status.APPROVAL_EXPIRED, Status.APPROVED})
+KEEPING = frozenset({Status.EXECUTING, Status.APPROVED, Status.WAITING_DEPENDENCY, Status.AWAITING_APPROVAL})
+
+
+class DecidedMeanwhile(RunError):
+    """A person decided in the instant we expired the approval: look again."""
+
+    slug = "decided_meanwhile"
+
+
+def apply(run: RunState, outcome: Outcome, to: Status) -> tuple[str | None, tuple[NewEvent, ...]]:
+    """(new approval id or None, the events of what was done to approvals)."""
+    happened: list[NewEvent] = []
+    if outcome.expire_approval:
+        happened.append(_expire(run))
+    reason = outcome.void_approval or ("asked_afresh" if outcome.approval else None)
+    if reason is None and run.status in HOLDING and to not in KEEPING and not outcome.expire_approval:
+        reason = outcome.reason or outcome.on.value
+    if reason is not None:
+        happened.extend(_void(run, reason))
+    if outcome.approval is None:
+        return None, tuple(happened)
+    approval_id = queue.ask(_question(run, outcome.approval))
+    happened.append(_requested(approval_id, outcome.approval))
+    return approval_id, tuple(happened)
+
+
+def _expire(run: RunState) -> NewEvent:
+    assert run.approval is not None, "only a run with an approval can see it expire"
+    if not queue.expire(run.approval.approval_id):
+        raise DecidedMeanwhile(run.approval.approval_id)
+    return NewEvent(type="approval.expired", meta={"approval_id": run.approval.approval_id})
+
+
+def _void(run: RunState, reason: str) -> list[NewEvent]:
+    approval_id = queue.void(run.run_id, reason)
+    if approval_id is None:
+        return []
+    return [NewEvent(type="approval.void", meta={"approval_id": approval_id, "reason": reason})]
+
+
+def _requested(approval_id: str, new: NewApproval) -> NewEvent:
+    return NewEvent(
+        type="approval.requested",
+        meta={
+            "approval_id": approval_id, "action_hash": new.pending.action_hash, "rule": new.decision.rule,
+            "required": new.decision.required,
+        },
+    )  # fmt: skip
+
+
+def _question(run: RunState, new: NewApproval) -> queue.Question:
+    pending = new.pending
+    return queue.Question(
+        tenant_id=run.tenant_id, run_id=run.run_id, request_id=run.request_id, call_id=pending.call_id,
+        tool=pending.tool, args=pending.args, action_hash=pending.action_hash, policy=new.policy,
+        rule=new.decision.rule, checks=[c.wire() for c in new.decision.checks], facts=new.decision.facts,
+        evidence=[
+            {
+                "obs_id": e.obs_id, "tool": e.tool, "fact": e.fact, "fetched_at": e.fetched_at, "doc": e.doc,
+                "version": e.version, "section": e.section, "ok": e.ok,
+            }
+            for e in new.evidence
+        ],
+        customer_id=run.contract.actor.customer_id, order_id=new.order_id, payment_id=new.payment_id,
+        amount=new.amount, created_by=run.contract.created_by, required=new.decision.required,
+        large=new.decision.large, ttl_s=run.contract.approval_ttl_s, approved_ttl_s=run.contract.approved_ttl_s,
+    )  # fmt: skip

@@ -1,0 +1,33 @@
+"""Ends a run that no code can load any more. Part of the store; the only status change without a RunState."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from agentsite import dbtime
+from runs.contracts import NewEvent
+from runs.models import OPEN_WRITES, Run, Write
+from runs.states import On, Status, next_status
+from runs.store import events
+from runs.store.lease import release
+
+
+def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
+    """`failed` with reason `schema_unknown`; a run with an open write is kept for its timer instead (None)."""
+    if Write.objects.filter(run_id=run_id, state__in=OPEN_WRITES).exists():
+        release(run_id, token, 60.0)
+        return None
+    with transaction.atomic():
+        row = Run.objects.select_for_update().get(id=run_id)
+        if row.lease_token != token:
+            return None
+        to = next_status(Status(row.status), On.FAILED)
+        meta = {"from": row.status, "to": to.value, "reason": "schema_unknown", "error": why}
+        here = events.Position(seq=row.last_seq, head=row.chain_head)
+        position = events.append(run_id, here, row.version + 1, [NewEvent(type="run.status", meta=meta)])
+        Run.objects.filter(id=run_id).update(
+            status=to.value, reason="schema_unknown", outcome="handed_to_staff", version=row.version + 1,
+            last_seq=position.seq, chain_head=position.head, due_at=None, lease_token=None, lease_until=None,
+            waiting_for=None, completed_at=dbtime.now(), updated_at=dbtime.now(),
+        )  # fmt: skip
+    return to

@@ -1,0 +1,189 @@
+"""`checkpoint`: the one way a status changes. One transaction carries the transition, its rows and its events.
+
+Compare-and-set on version and lease; an unread input forbids every terminal status (`write-path.md` 1).
+Lock order everywhere: site, tenant, run, approval, order guard, counters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection, transaction
+
+from agentsite import dbtime, env
+from agentsite.canonical import canonical_text, sha256
+from runs.contracts import NewEvent, Outcome, RunState
+from runs.errors import Fenced, RunError
+from runs.models import Observation, Run, Turn
+from runs.states import TERMINAL, WAITING, Status, next_status
+from runs.store import asks, events, money_rows
+from runs.store.lease import handler_deadline_s, raw_id
+
+FAR_S = 315_360_000.0
+
+
+class UnreadInput(RunError):
+    """A door left an input after the handler looked: run the handler again with it."""
+
+    slug = "unread_input"
+
+
+def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
+    """Commit what a handler found; returns the new status. `keep` renews the lease for the next handler.
+
+    Raises Fenced (another worker has the run), UnreadInput, or IntentLost; then nothing at all was changed.
+    """
+    to = next_status(run.status, outcome.on, confirmed_write=bool(run.confirmed), resume=outcome.resume)
+    with transaction.atomic():
+        if outcome.intent or outcome.resend:
+            money_rows.lock_switches(run.tenant_id)
+        row = _locked(run)
+        folded = outcome.folded if outcome.folded is not None else run.folded_input_seq
+        if to in TERMINAL and row.last_input_seq > folded:
+            raise UnreadInput(to.value)
+        approval_id, asked = asks.apply(run, outcome, to)
+        wrote = money_rows.apply(run, outcome, row.last_input_seq)
+        _insert_turn(run, outcome)
+        _insert_observations(run, outcome)
+        version = run.version + 1
+        happened = (*outcome.events, *asked, *wrote, *_status_event(run, to, outcome))
+        here = events.Position(seq=row.last_seq, head=row.chain_head)
+        position = events.append(run.run_id, here, version, happened)
+        _update(run, outcome, to, row=row, position=position, approval_id=approval_id, keep=keep, folded=folded)
+    return to
+
+
+def _locked(run: RunState) -> Run:
+    row = Run.objects.select_for_update().only(
+        "version", "lease_token", "last_seq", "chain_head", "last_input_seq", "approval_id"
+    ).get(id=run.run_id)  # fmt: skip
+    if row.version != run.version or row.lease_token != run.lease:
+        raise Fenced(run.run_id)
+    return row
+
+
+def _status_event(run: RunState, to: Status, outcome: Outcome) -> tuple[NewEvent, ...]:
+    if to is run.status:
+        return ()
+    meta: dict[str, Any] = {"from": run.status.value, "to": to.value, "reason": outcome.reason}
+    return (NewEvent(type="run.status", meta={**meta, "on": outcome.on.value}),)
+
+
+def _insert_turn(run: RunState, outcome: Outcome) -> None:
+    turn = outcome.turn
+    if turn is None:
+        return
+    final = {"text": turn.final.text, "evidence": list(turn.final.evidence)} if turn.final else None
+    Turn.objects.create(
+        run_id=run.run_id, number=run.model_calls + 1, span=turn.span, route=turn.route,
+        answered_model=turn.answered_model, prompt_version=turn.prompt.version, prompt_hash=turn.prompt.hash,
+        tools_version=turn.prompt.tools_hash, tools_shown=[t.name for t in turn.prompt.tools], raw=turn.raw,
+        proposals=[
+            {"call_id": p.call_id, "tool": p.tool, "args": p.args, "evidence": list(p.evidence)}
+            for p in turn.proposals
+        ],
+        final=final, error=turn.error, finish_reason=turn.finish_reason, input_tokens=turn.input_tokens,
+        output_tokens=turn.output_tokens, cost_micros=turn.cost_micros, started_at=run.now, took_ms=turn.took_ms,
+    )  # fmt: skip
+
+
+def _insert_observations(run: RunState, outcome: Outcome) -> None:
+    first = len(run.observations) + 1
+    Observation.objects.bulk_create(
+        [
+            Observation(
+                run_id=run.run_id, obs_id=f"obs_{position}", position=position, call_id=o.call_id, span=o.span,
+                kind=o.kind, source=o.source, args=o.args, content=o.content, content_hash=sha256(o.content),
+                meta=o.meta, fetched_at=o.fetched_at or run.now, took_ms=o.took_ms,
+            )
+            for position, o in enumerate(outcome.observations, start=first)
+        ]
+    )  # fmt: skip
+
+
+def _due(outcome: Outcome, to: Status, unread: bool) -> tuple[str, list[Any]]:
+    if to in TERMINAL:
+        return "NULL", []
+    if unread and to not in (Status.EXECUTING, Status.EXECUTED):
+        return dbtime.now_sql(), []
+    if outcome.due_at is not None:
+        return "%s", [dbtime.param(outcome.due_at)]
+    wait = outcome.due_in_s if outcome.due_in_s is not None else (FAR_S if to in WAITING else 0.0)
+    return dbtime.plus_sql(), [dbtime.plus_param(wait)]
+
+
+def _update(
+    run: RunState,
+    outcome: Outcome,
+    to: Status,
+    *,
+    row: Run,
+    position: events.Position,
+    approval_id: str | None,
+    keep: bool,
+    folded: int,
+) -> None:
+    columns = _columns(run, outcome, to, approval_id or row.approval_id, position, keep)
+    due, due_params = _due(outcome, to, row.last_input_seq > folded)
+    now, plus = dbtime.now_sql(), dbtime.plus_sql()
+    kept = keep and to not in TERMINAL
+    lease = f"lease_until = {plus}, lease_deadline = {plus}" if kept else (
+        "lease_token = NULL, lease_until = NULL, lease_deadline = NULL"
+    )  # fmt: skip
+    lease_params = [dbtime.plus_param(env.read().LEASE_S), dbtime.plus_param(handler_deadline_s())] if kept else []
+    since = f", status_since = {now}" if to is not run.status else ""
+    ended = f", completed_at = {now}" if to in TERMINAL else ""
+    names = ", ".join(f"{name} = %s" for name in columns)
+    queued = "NULL" if outcome.due_at or outcome.due_in_s or to in WAITING else now
+    sql = (
+        f"UPDATE runs_run SET {names}, folded_input_seq = %s, due_at = {due}, {lease}, updated_at = {now}, "  # noqa: S608
+        f"enqueued_at = {queued}, enqueue_tries = 0{since}{ended} WHERE id = %s AND version = %s AND lease_token = %s"
+    )
+    fence = [raw_id(run.run_id), run.version, run.lease]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*columns.values(), folded, *due_params, *lease_params, *fence])
+        if cursor.rowcount != 1:
+            raise Fenced(run.run_id)
+
+
+def _columns(
+    run: RunState, outcome: Outcome, to: Status, approval_id: str | None, position: events.Position, keep: bool
+) -> dict[str, Any]:
+    turn = outcome.turn
+    columns: dict[str, Any] = {
+        "status": to.value,
+        "reason": outcome.reason if outcome.reason is not None else (run.reason if to in TERMINAL else None),
+        "waiting_for": outcome.waiting_for if to not in TERMINAL else None,
+        "resume_status": run.status.value if to is Status.WAITING_DEPENDENCY else None,
+        "dependency": outcome.dependency,
+        "version": run.version + 1,
+        "last_seq": position.seq,
+        "chain_head": position.head,
+        "approval_id": approval_id,
+        "active_ms": run.active_ms + outcome.active_ms,
+        "repairs": run.repairs if outcome.repairs is None else outcome.repairs,
+        "retries": run.retries if outcome.retries is None else outcome.retries,
+        "voids": run.voids + outcome.voids,
+        "attempts": 1 if keep else 0,
+    }
+    if outcome.outcome is not None:
+        columns["outcome"] = outcome.outcome
+    if outcome.pending is not None or outcome.clear_pending:
+        columns["pending_action"] = canonical_text(outcome.pending.wire()) if outcome.pending else None
+    if outcome.verification is not None:
+        columns["verification"] = canonical_text(outcome.verification)
+    if outcome.reply is not None:
+        columns["reply"] = outcome.reply
+    if turn is not None:
+        columns["model_calls"] = run.model_calls + 1
+        columns["input_tokens"] = run.input_tokens + turn.input_tokens
+        columns["output_tokens"] = run.output_tokens + turn.output_tokens
+        columns["cost_micros"] = run.cost_micros + turn.cost_micros
+    if outcome.versions:
+        columns["versions"] = canonical_text(_versions(run.run_id) | outcome.versions)
+    return columns
+
+
+def _versions(run_id: str) -> dict[str, Any]:
+    stored: dict[str, Any] = Run.objects.values_list("versions", flat=True).get(id=run_id)
+    return stored

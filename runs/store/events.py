@@ -1,0 +1,74 @@
+"""Builds the append-only events of a run and their keyed chain. Part of the store; imports no zone."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from django.conf import settings
+
+from agentsite import clock
+from agentsite.canonical import canonical
+from runs.contracts import NewEvent
+from runs.models import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """Where a run's record stands: its last sequence number and the chain's head."""
+
+    seq: int
+    head: str
+
+
+@lru_cache(maxsize=1)
+def signing_key() -> tuple[str, bytes]:
+    """(key id, secret) that signs now: the first of AUDIT_KEY."""
+    key_id, _, secret = settings.AUDIT_KEY.split(",")[0].partition(":")
+    return key_id, secret.encode()
+
+
+def payload_digest(salt: str | None, payload: object) -> str:
+    """SHA-256 over salt and canonical payload: survives an erasure of both."""
+    return hashlib.sha256((salt or "").encode() + canonical(payload)).hexdigest()
+
+
+def chain_mac(secret: bytes, prev: str, signed: dict[str, object], digest: str) -> str:
+    return hmac.new(secret, prev.encode() + canonical(signed) + digest.encode(), hashlib.sha256).hexdigest()
+
+
+def signed_part(*, run_id: str, seq: int, type_: str, at: str, version: int, meta: object) -> dict[str, object]:
+    """What the MAC covers besides the payload's digest; holds no personal data."""
+    return {"run": run_id, "seq": seq, "type": type_, "at": at, "version": version, "meta": meta}
+
+
+def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> Position:
+    """Insert events after `at` in the caller's transaction, which holds the run's row; returns the new position."""
+    rows, position = [], at
+    for event in events:
+        row, position = _row(run_id, position, version, event)
+        rows.append(row)
+    Event.objects.bulk_create(rows)
+    return position
+
+
+def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[Event, Position]:
+    key_id, secret = signing_key()
+    moment = clock.now().replace(microsecond=clock.now().microsecond // 1000 * 1000)
+    seq, salt = after.seq + 1, secrets.token_hex(16) if event.payload is not None else None
+    digest = payload_digest(salt, event.payload)
+    signed = signed_part(
+        run_id=run_id, seq=seq, type_=event.type, at=clock.rfc3339(moment), version=version, meta=event.meta
+    )
+    mac = chain_mac(secret, after.head, signed, digest)
+    row = Event(
+        run_id=run_id, seq=seq, type=event.type, at=moment, version=version, span=event.span, meta=event.meta,
+        payload=event.payload, salt=salt, digest=digest, prev=after.head, mac=mac, key_id=key_id,
+    )  # fmt: skip
+    return row, Position(seq=seq, head=mac)
+
+

@@ -1,0 +1,119 @@
+"""Claims, renews and releases runs: compare-and-set on the lease, in database time. Part of the store."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from dataclasses import dataclass
+
+from django.db import connection
+
+from agentsite import dbtime, env
+from runs.models import LIVE_VALUES
+from runs.states import Status
+
+_LIVE = ", ".join(f"'{value}'" for value in LIVE_VALUES)
+# A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
+_DECIDED = (
+    "(status = 'awaiting_approval' AND EXISTS (SELECT 1 FROM approvals_approval a WHERE a.run_id = runs_run.id "
+    "AND a.id = runs_run.approval_id AND a.status IN ('approved', 'rejected')))"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    run_id: str
+    token: str
+    status: Status
+    attempts: int
+    version: int
+
+
+def raw_id(run_id: str) -> object:
+    """A run id as a raw parameter: a UUID on PostgreSQL, hex without dashes on SQLite."""
+    parsed = uuid.UUID(run_id)
+    return parsed if connection.vendor == "postgresql" else parsed.hex
+
+
+def handler_deadline_s() -> float:
+    """The longest a handler may take: its calls' timeouts and five seconds; a lease is never renewed past it."""
+    settings = env.read()
+    model = settings.MODEL_TIMEOUT_S
+    write = settings.WRITE_TIMEOUT_S + 2 * settings.CALL_TIMEOUT_S
+    reads = 3 * settings.CALL_TIMEOUT_S
+    return max(model, write, reads) + 5
+
+
+def claim(run_id: str) -> Claimed | None:
+    """Take a due run for this process, counting the try before the work; None where it is not due or held."""
+    token = secrets.token_hex(16)
+    now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
+    sql = (
+        f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "  # noqa: S608
+        f"attempts = attempts + 1 WHERE id = %s AND status IN ({_LIVE}) "
+        f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) "
+        "RETURNING status, attempts, version"
+    )
+    params = [token, dbtime.plus_param(lease), dbtime.plus_param(handler_deadline_s()), raw_id(run_id)]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    return Claimed(run_id=run_id, token=token, status=Status(row[0]), attempts=row[1], version=row[2])
+
+
+def renew(run_id: str, token: str) -> bool:
+    """Prolong a lease that still lives, never past its handler's own deadline. False: it is lost."""
+    now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
+    least = "LEAST" if connection.vendor == "postgresql" else "MIN"
+    sql = (
+        f"UPDATE runs_run SET lease_until = {least}({plus}, lease_deadline) "  # noqa: S608
+        f"WHERE id = %s AND lease_token = %s AND lease_until >= {now} AND lease_deadline > {now}"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [dbtime.plus_param(lease), raw_id(run_id), token])
+        return cursor.rowcount == 1
+
+
+def release(run_id: str, token: str, due_in_s: float | None, *, failed: bool = False) -> None:
+    """Give a run back without a transition, due in so many seconds (None: as it was).
+
+    A handler that returned clears the count of tries; one that raised (`failed`) keeps it, so a loop ends.
+    """
+    changes = ["lease_token = NULL", "lease_until = NULL", "lease_deadline = NULL"]
+    params: list[object] = []
+    if not failed:
+        changes.append("attempts = 0")
+    if due_in_s is not None:
+        changes.append(f"due_at = {dbtime.plus_sql()}")
+        params.append(dbtime.plus_param(due_in_s))
+        changes.append(f"enqueued_at = {dbtime.now_sql() if due_in_s <= 0 else 'NULL'}, enqueue_tries = 0")
+    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*params, raw_id(run_id), token])
+
+
+def rests(run_id: str, token: str) -> bool:
+    """Whether the run has nothing due now, or is no longer this process's; then the lease is given back."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT CASE WHEN due_at <= {dbtime.now_sql()} THEN 1 ELSE 0 END FROM runs_run "  # noqa: S608
+            "WHERE id = %s AND lease_token = %s",
+            [raw_id(run_id), token],
+        )
+        row = cursor.fetchone()
+    if row is not None and row[0] == 1:
+        return False
+    release(run_id, token, None)
+    return True
+
+
+def due_now(run_id: str) -> bool:
+    """Whether a hint is worth sending: the run is free and due."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT 1 FROM runs_run WHERE id = %s AND lease_token IS NULL AND due_at <= {dbtime.now_sql()}",  # noqa: S608
+            [raw_id(run_id)],
+        )
+        return cursor.fetchone() is not None

@@ -1,0 +1,136 @@
+"""Reads a run whole, as the frozen value its handlers see. Part of the store; writes nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentsite import dbtime
+from agentsite.money import Money
+from approvals import queue
+from approvals.models import Approval
+from runs.contracts import (
+    SCHEMA,
+    Contract,
+    Final,
+    RunState,
+    SeenApproval,
+    SeenAttempt,
+    SeenInput,
+    SeenObservation,
+    SeenTurn,
+    SeenWrite,
+    pending_from_wire,
+)
+from runs.errors import UnknownSchema
+from runs.models import Attempt, Input, Observation, Run, Turn, Write
+from runs.states import Status
+from tools.contracts import Proposal
+
+
+def load(run_id: str, token: str) -> RunState:
+    """The run as of now, fenced by `token`. Raises UnknownSchema where no code of ours can read it."""
+    row = Run.objects.get(id=run_id)
+    now = dbtime.now()
+    pending = row.pending_action
+    return RunState(
+        run_id=run_id, tenant_id=row.tenant_id, request_id=row.request_id, trace_id=row.trace_id, agent=row.agent,
+        contract=_contract(row), status=Status(row.status), reason=row.reason, waiting_for=row.waiting_for,
+        resume_status=Status(row.resume_status) if row.resume_status else None, dependency=row.dependency,
+        status_since=row.status_since, created_at=row.created_at, version=row.version,
+        last_input_seq=row.last_input_seq, folded_input_seq=row.folded_input_seq,
+        pending=pending_from_wire(pending) if pending else None, verification=row.verification,
+        model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
+        output_tokens=row.output_tokens, cost_micros=row.cost_micros, active_ms=row.active_ms, repairs=row.repairs,
+        retries=row.retries, voids=row.voids, attempts=row.attempts, lease=token, now=now,
+        observations=observations(run_id), turns=_turns(run_id), writes=writes(run_id),
+        approval=_approval(row, now), inputs=_inputs(row),
+    )  # fmt: skip
+
+
+def _contract(row: Run) -> Contract:
+    if row.schema != SCHEMA:
+        raise UnknownSchema(f"schema {row.schema}")
+    try:
+        return Contract.model_validate(row.contract)
+    except ValidationError as error:
+        raise UnknownSchema(f"contract: {error.error_count()} faults") from None
+
+
+def observations(run_id: str) -> tuple[SeenObservation, ...]:
+    """What the run was told, in order."""
+    return tuple(
+        SeenObservation(
+            obs_id=o.obs_id, position=o.position, call_id=o.call_id, span=o.span, kind=o.kind, source=o.source,
+            args=o.args, content=o.content, content_hash=o.content_hash, meta=o.meta, fetched_at=o.fetched_at,
+        )
+        for o in Observation.objects.filter(run_id=run_id).order_by("position")
+    )  # fmt: skip
+
+
+def proposals_from_wire(data: Iterable[dict[str, Any]]) -> tuple[Proposal, ...]:
+    return tuple(
+        Proposal(call_id=p["call_id"], tool=p["tool"], args=p["args"], evidence=tuple(p["evidence"])) for p in data
+    )
+
+
+def _turns(run_id: str) -> tuple[SeenTurn, ...]:
+    return tuple(
+        SeenTurn(
+            number=t.number, route=t.route, answered_model=t.answered_model, prompt_version=t.prompt_version,
+            proposals=proposals_from_wire(t.proposals), error=t.error,
+            final=Final(text=t.final["text"], evidence=tuple(t.final["evidence"])) if t.final else None,
+        )
+        for t in Turn.objects.filter(run_id=run_id).defer("raw").order_by("number")
+    )  # fmt: skip
+
+
+def writes(run_id: str) -> tuple[SeenWrite, ...]:
+    """The run's writes with their attempts, oldest first."""
+    rows = list(Write.objects.filter(run_id=run_id).order_by("intent_at"))
+    tries: dict[str, list[Attempt]] = defaultdict(list)
+    if rows:
+        for attempt in Attempt.objects.filter(write__run_id=run_id).order_by("number"):
+            tries[attempt.write_id].append(attempt)
+    return tuple(seen_write(row, tries[row.key]) for row in rows)
+
+
+def seen_write(w: Write, tries: list[Attempt]) -> SeenWrite:
+    return SeenWrite(
+        key=w.key, order_id=w.order_id, payment_id=w.payment_id, tool=w.tool, args=w.args, action_hash=w.action_hash,
+        approval_id=w.approval_id, decision_id=w.decision_id, body=w.body,
+        amount=Money(minor=w.amount_minor, currency=w.currency), state=w.state, refund_id=w.refund_id,
+        refund_state=w.refund_state, call_id=w.call_id, intent_at=w.intent_at, unknown_since=w.unknown_since,
+        absent_at=w.absent_at, executed_at=w.executed_at, looks=w.looks,
+        attempts=tuple(
+            SeenAttempt(
+                number=a.number, prepared_at=a.prepared_at, sent_at=a.sent_at, gives_up_at=a.gives_up_at, answer=a.answer
+            )
+            for a in tries
+        ),
+    )  # fmt: skip
+
+
+def _approval(row: Run, now: datetime) -> SeenApproval | None:
+    if row.approval_id is None:
+        return None
+    a = Approval.objects.get(id=row.approval_id)
+    return SeenApproval(
+        approval_id=a.id, status=a.status, action_hash=a.action_hash, required=a.required, large=a.large,
+        expires_at=a.expires_at, decided_at=a.decided_at, decided_by=a.decided_by, reason=a.reason,
+        execute_by=a.execute_by, expired=a.expires_at <= now, late=a.execute_by is not None and a.execute_by <= now,
+        deciders_permitted=a.status == "approved" and queue.permitted(a.id), deciders=queue.deciders(a.id),
+    )  # fmt: skip
+
+
+def _inputs(row: Run) -> tuple[SeenInput, ...]:
+    if row.last_input_seq == row.folded_input_seq:
+        return ()
+    found = Input.objects.filter(run_id=row.id, seq__gt=row.folded_input_seq, seq__lte=row.last_input_seq)
+    return tuple(
+        SeenInput(seq=i.seq, kind=i.kind, text=i.text, by=i.by, at=i.at) for i in found.order_by("seq")
+    )

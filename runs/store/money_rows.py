@@ -1,0 +1,299 @@
+"""Writes, attempts, order guards and counters: the rows where money can be lost. Part of the store.
+
+The intent checks everything as row counts in one transaction or raises IntentLost, and then nothing happened.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import F, Max
+
+from agentsite import clock, dbtime, env
+from agentsite.money import Money
+from approvals import queue
+from runs.contracts import Intent, NewEvent, Outcome, RunState, SeenWrite, WriteChange
+from runs.errors import Fenced, IntentLost
+from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Qualification, Run, RunOrder, Write
+from runs.store import events
+from tools.contracts import OwnWrite, Release, SentMark, UsedSoFar
+
+GONE = ("not_sent", "refused", "failed")
+CLOSED = ("confirmed", "failed", "refused", "not_sent")
+ORDER_WINDOW = timedelta(days=30)
+SEND_MARGIN_S = 5.0
+_SHARE = {"postgresql": " FOR SHARE"}
+
+
+def lock_switches(tenant_id: str) -> None:
+    """Hold both stop switches still for this transaction. Raises IntentLost('paused')."""
+    share = _SHARE.get(connection.vendor, "")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT paused FROM tenants_site WHERE id = 1" + share)
+        site = cursor.fetchone()
+        cursor.execute("SELECT paused FROM tenants_tenant WHERE id = %s" + share, [tenant_id])
+        tenant = cursor.fetchone()
+    if (site and site[0]) or (tenant and tenant[0]):
+        raise IntentLost("paused")
+
+
+def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEvent, ...]:
+    if outcome.intent is not None:
+        return _intend(run, outcome.intent, last_input_seq)
+    if outcome.resend is not None:
+        return _prepare_again(run, outcome.resend)
+    if outcome.write is not None:
+        change_write(outcome.write)
+    return ()
+
+
+def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEvent, ...]:
+    release = intent.release
+    if last_input_seq != intent.seen_input_seq:
+        raise IntentLost("input")
+    _consume(release)
+    _still_qualified(intent.route_qualification)
+    if run.write_attempts >= run.contract.limits.max_write_attempts:
+        raise IntentLost("attempts")
+    _take_order(release)
+    _count(run, release, needs_person=intent.needs_person)
+    number = _write_row(run, intent)
+    RunOrder.objects.bulk_create(
+        [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
+    )
+    meta = {
+        "key": release.key, "action_hash": release.action_hash, "approval_id": release.approval_id,
+        "decision_id": release.decision_id, "attempt": number, "order_id": release.order_id,
+        "payment_id": release.payment_id, "amount": release.amount.wire(),
+    }  # fmt: skip
+    return (NewEvent(type="write.intent", meta=meta),)
+
+
+def _consume(release: Release) -> None:
+    if release.approval_id is None:
+        return
+    if not queue.permitted(release.approval_id):
+        raise IntentLost("permission")
+    if not queue.consume(release.approval_id, release.action_hash):
+        raise IntentLost("approval")
+
+
+def _still_qualified(qualification_id: int | None) -> None:
+    found = Qualification.objects.select_for_update().filter(id=qualification_id, revoked=False)
+    valid = [q for q in found if q.ends_at is None or q.ends_at > dbtime.now()]
+    if not valid:
+        raise IntentLost("route")
+
+
+def _take_order(release: Release) -> None:
+    taken = OrderGuard.objects.filter(
+        tenant_id=release.tenant_id, order_id=release.order_id, epoch=release.epoch
+    ).update(epoch=F("epoch") + 1)
+    if taken != 1:
+        raise IntentLost("epoch")
+    busy = Write.objects.filter(tenant_id=release.tenant_id, order_id=release.order_id, state__in=OPEN_WRITES)
+    if busy.exists():
+        raise IntentLost("order_busy")
+
+
+def _windows() -> tuple[str, str]:
+    now = dbtime.now()
+    return now.strftime("%Y-%m-%d"), now.strftime("%Y-%m-%dT%H")
+
+
+def _count(run: RunState, release: Release, *, needs_person: bool) -> None:
+    """Both totals are bumped by one conditional UPDATE each; a person's approval lifts the customer's, not the
+    tenant's."""
+    day, hour = _windows()
+    customer = run.contract.actor.customer_id
+    _bump(release, "tenant_hour", "", hour, release.tenant_limit)
+    _bump(release, "customer_day", customer, day, None if needs_person else release.customer_limit)
+
+
+def _bump(release: Release, scope: str, subject: str, window: str, limit: tuple[int, int] | None) -> None:
+    where = {
+        "tenant_id": release.tenant_id, "scope": scope, "subject": subject, "currency": release.amount.currency,
+        "window": window,
+    }  # fmt: skip
+    Counter.objects.bulk_create([Counter(**where)], ignore_conflicts=True)
+    rows = Counter.objects.filter(**where)
+    if limit is not None:
+        rows = rows.filter(count__lt=limit[0], amount_minor__lte=limit[1] - release.amount.minor)
+    if rows.update(count=F("count") + 1, amount_minor=F("amount_minor") + release.amount.minor) != 1:
+        raise IntentLost(scope)
+
+
+def _write_row(run: RunState, intent: Intent) -> int:
+    """Insert the write and its next attempt; one that never left us may be remade under its key."""
+    release, now = intent.release, dbtime.now()
+    day, hour = _windows()
+    earlier = Write.objects.filter(key=release.key).first()
+    if earlier is not None and Attempt.objects.filter(write=earlier, sent_at__isnull=False).exists():
+        raise IntentLost("key_used")
+    values: dict[str, Any] = {
+        "run_id": run.run_id, "tenant_id": run.tenant_id, "order_id": release.order_id,
+        "payment_id": release.payment_id, "tool": release.tool, "args": release.args,
+        "action_hash": release.action_hash, "approval_id": release.approval_id, "decision_id": release.decision_id,
+        "body": release.body, "amount_minor": release.amount.minor, "currency": release.amount.currency,
+        "state": "intent", "call_id": intent.pending.call_id, "customer_id": run.contract.actor.customer_id,
+        "intent_at": now, "unknown_since": None, "absent_at": None, "closed_at": None, "result": None,
+        "customer_window": day, "tenant_window": hour, "look_at": now + timedelta(seconds=env.read().RECONCILE_FOR_S),
+    }  # fmt: skip
+    Write.objects.update_or_create(key=release.key, defaults=values)
+    return _prepare(release.key)
+
+
+def _prepare(key: str) -> int:
+    last = Attempt.objects.filter(write_id=key).aggregate(last=Max("number"))["last"] or 0
+    Attempt.objects.create(write_id=key, number=last + 1, prepared_at=dbtime.now())
+    return int(last) + 1
+
+
+def _prepare_again(run: RunState, release: Release) -> tuple[NewEvent, ...]:
+    """Release a write of ours once more: a next attempt where the last one was sent."""
+    taken = OrderGuard.objects.filter(
+        tenant_id=release.tenant_id, order_id=release.order_id, epoch=release.epoch
+    ).update(epoch=F("epoch") + 1)
+    if taken != 1:
+        raise IntentLost("epoch")
+    if run.write_attempts >= run.contract.limits.max_write_attempts:
+        raise IntentLost("attempts")
+    unsent = Attempt.objects.filter(write_id=release.key, sent_at__isnull=True, answer="").first()
+    number = unsent.number if unsent else _prepare(release.key)
+    Write.objects.filter(key=release.key).update(absent_at=None)
+    return (NewEvent(type="write.released_again", meta={"key": release.key, "attempt": number}),)
+
+
+def bump_guard(tenant_id: str, order_id: str) -> None:
+    OrderGuard.objects.filter(tenant_id=tenant_id, order_id=order_id).update(epoch=F("epoch") + 1)
+
+
+def change_write(change: WriteChange) -> None:
+    """Move a write to another state; every change bumps its order's epoch, a closing one frees the order."""
+    row = Write.objects.select_for_update().get(key=change.key)
+    now = dbtime.now()
+    values: dict[str, Any] = {"state": change.state, "looks": F("looks") + 1}
+    if change.refund is not None:
+        values |= _refund_values(change)
+    if change.state == "unknown" and row.unknown_since is None:
+        values["unknown_since"] = now
+    if change.absent and row.absent_at is None:
+        values["absent_at"] = now
+    if change.state in ("confirmed", "pending") and row.executed_at is None:
+        values["executed_at"] = now
+    if change.state in CLOSED:
+        values |= {"closed_at": now, "look_at": None}
+    elif change.look_in_s is not None:
+        values["look_at"] = now + timedelta(seconds=change.look_in_s)
+    Write.objects.filter(key=change.key).update(**values)
+    bump_guard(row.tenant_id, row.order_id)
+    if change.answer:
+        _answer(change.key, change.answer)
+    if change.state in GONE and row.state not in CLOSED:
+        _uncount(row)
+
+
+def _refund_values(change: WriteChange) -> dict[str, Any]:
+    refund = change.refund
+    assert refund is not None
+    result = {
+        "refund_id": refund.refund_id, "payment_id": refund.payment_id, "order_id": refund.order_id,
+        "state": refund.state, "amount": refund.amount.wire(), "created_at": refund.created_at,
+    }  # fmt: skip
+    return {"refund_id": refund.refund_id, "refund_state": refund.state, "result": result}
+
+
+def _answer(key: str, answer: str) -> None:
+    last = Attempt.objects.filter(write_id=key, sent_at__isnull=False).order_by("-number").first()
+    if last is not None:
+        Attempt.objects.filter(id=last.id).update(answer=answer[:64], answered_at=dbtime.now())
+
+
+def _uncount(row: Write) -> None:
+    """A write that came to nothing gives its share of the totals back."""
+    for scope, subject, window in (
+        ("tenant_hour", "", row.tenant_window),
+        ("customer_day", row.customer_id, row.customer_window),
+    ):
+        Counter.objects.filter(
+            tenant_id=row.tenant_id, scope=scope, subject=subject, currency=row.currency, window=window, count__gte=1
+        ).update(count=F("count") - 1, amount_minor=F("amount_minor") - row.amount_minor)
+
+
+def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
+    """The commit directly before the socket: fenced, once per attempt. None: no right to send (not ours, or spent).
+
+    Only the process that got the mark may POST, once, within its window of seconds on the monotonic clock.
+    """
+    window = env.read().WRITE_TIMEOUT_S + SEND_MARGIN_S
+    now = dbtime.now_sql()
+    with transaction.atomic():
+        row = Run.objects.select_for_update().get(id=run.run_id)
+        if row.version != run.version or row.lease_token != run.lease:
+            raise Fenced(run.run_id)
+        marked_at = clock.monotonic()  # before the database fixes gives_up_at: our window ends first
+        attempt = Attempt.objects.filter(write_id=write.key, sent_at__isnull=True, answer="").first()
+        if attempt is None:
+            return None
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE runs_attempt SET sent_at = {now}, gives_up_at = {dbtime.plus_sql()} "  # noqa: S608
+                "WHERE id = %s AND sent_at IS NULL",
+                [dbtime.plus_param(window), attempt.id],
+            )
+            if cursor.rowcount != 1:
+                return None
+        Write.objects.filter(key=write.key).update(state="sent")
+        bump_guard(run.tenant_id, write.order_id)
+        _note_sent(row, write.key, attempt.number)
+    return SentMark(attempt=attempt.number, marked_at=marked_at, window_s=window)
+
+
+def _note_sent(row: Run, key: str, number: int) -> None:
+    event = NewEvent(type="write.sent", meta={"key": key, "attempt": number})
+    here = events.Position(seq=row.last_seq, head=row.chain_head)
+    position = events.append(str(row.id), here, row.version, [event])
+    Run.objects.filter(id=row.id).update(
+        last_seq=position.seq, chain_head=position.head, write_attempts=F("write_attempts") + 1
+    )
+
+
+def read_epoch(tenant_id: str, order_id: str) -> int:
+    """The order's epoch, to be read BEFORE its live facts and compared in the intent."""
+    OrderGuard.objects.bulk_create([OrderGuard(tenant_id=tenant_id, order_id=order_id)], ignore_conflicts=True)
+    return OrderGuard.objects.values_list("epoch", flat=True).get(tenant_id=tenant_id, order_id=order_id)
+
+
+def own_writes(tenant_id: str, order_id: str) -> tuple[OwnWrite, ...]:
+    """Every write of ours on an order, whatever run made it (`write-path.md` 3)."""
+    rows = Write.objects.filter(tenant_id=tenant_id, order_id=order_id).prefetch_related("tries")
+    return tuple(
+        OwnWrite(
+            key=w.key, run_id=str(w.run_id), payment_id=w.payment_id,
+            amount=Money(minor=w.amount_minor, currency=w.currency), state=w.state, refund_id=w.refund_id,
+            intent_at=w.intent_at, first_sent_at=min((a.sent_at for a in w.tries.all() if a.sent_at), default=None),
+        )
+        for w in rows
+    )  # fmt: skip
+
+
+def used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, *, leave_out: str) -> UsedSoFar:
+    """What the agent refunded and holds open on the order in 30 days, and the totals of the running windows."""
+    day, hour = _windows()
+    on_order = Write.objects.filter(
+        tenant_id=tenant_id, order_id=order_id, currency=currency, intent_at__gte=dbtime.now() - ORDER_WINDOW
+    ).exclude(state__in=GONE).exclude(key=leave_out)  # fmt: skip
+    return UsedSoFar(
+        agent_on_order_minor=sum(on_order.values_list("amount_minor", flat=True)),
+        customer_day=_counted(tenant_id, "customer_day", customer_id, currency, day),
+        tenant_hour=_counted(tenant_id, "tenant_hour", "", currency, hour),
+    )
+
+
+def _counted(tenant_id: str, scope: str, subject: str, currency: str, window: str) -> tuple[int, int]:
+    row = Counter.objects.filter(
+        tenant_id=tenant_id, scope=scope, subject=subject, currency=currency, window=window
+    ).first()
+    return (row.count, row.amount_minor) if row else (0, 0)

@@ -1,0 +1,56 @@
+"""Tells a run's story as typed facts for the customer's texts. Part of the store; writes nothing."""
+
+from __future__ import annotations
+
+from agentsite.money import Money
+from approvals.models import Approval
+from runs import reply
+from runs.contracts import RunState, SeenWrite
+from runs.models import Input, Run, Write
+from runs.states import Status
+from runs.store.load import observations
+
+
+def story(run_id: str) -> reply.Story:
+    """The story of a run as its rows stand now."""
+    row = Run.objects.get(id=run_id)
+    approval = Approval.objects.filter(id=row.approval_id).first() if row.approval_id else None
+    return reply.story(
+        status=row.status, reason=row.reason, outcome=row.outcome, waiting_for=row.waiting_for,
+        observations=observations(run_id),
+        writes=[
+            _story_write(w.state, w.amount_minor, w.currency, w.refund_id, w.payment_id, w.order_id, w.refund_state)
+            for w in Write.objects.filter(run_id=run_id).order_by("intent_at")
+        ],
+        approval=_story_approval(approval.status, approval.reason) if approval else None,
+        dependency=row.dependency, cancel_asked=Input.objects.filter(run_id=run_id, kind="cancel").exists(),
+    )  # fmt: skip
+
+
+def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str | None = None) -> reply.Story:
+    """The story as a handler sees it, in the status it is about to reach."""
+    return reply.story(
+        status=status.value, reason=reason, outcome=outcome, waiting_for=None, observations=run.observations,
+        writes=[_from_seen(w) for w in run.writes],
+        approval=_story_approval(run.approval.status, run.approval.reason) if run.approval else None,
+        dependency=run.dependency, cancel_asked=any(i.kind == "cancel" for i in run.inputs),
+    )  # fmt: skip
+
+
+def _from_seen(w: SeenWrite) -> reply.StoryWrite:
+    return _story_write(
+        w.state, w.amount.minor, w.amount.currency, w.refund_id, w.payment_id, w.order_id, w.refund_state
+    )
+
+
+def _story_write(
+    state: str, minor: int, currency: str, refund_id: str | None, payment_id: str, order_id: str, refund_state: str | None
+) -> reply.StoryWrite:
+    return reply.StoryWrite(
+        state=state, amount=Money(minor=minor, currency=currency), refund_id=refund_id, payment_id=payment_id,
+        order_id=order_id,
+    )  # fmt: skip
+
+
+def _story_approval(status: str, reason: str) -> reply.StoryApproval:
+    return reply.StoryApproval(status=status, reason=reason)

@@ -1,0 +1,192 @@
+"""The durability mechanism: finds due runs that nobody works on, and hints for them again.
+
+Independent of beat and of any delivered task: a thread in every worker parent and in the embedded process, one pass
+at a time across the fleet by one lease row. Bounded batches, back-off a row, and never more hints than messages
+are missing: a naive sweeper melts the system exactly when it is slow.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+
+from django.db import close_old_connections, connection, connections
+
+from agentsite import clock, dbtime, env, queues, telemetry
+from runs import fleet
+from runs.models import LIVE_VALUES, Sweeper
+from runs.store.lease import raw_id
+
+LEASE_S = 10.0
+BATCH = 500
+GRACE_S = 3.0
+MAX_GRACE_S = 300.0
+_LIVE = ", ".join(f"'{value}'" for value in LIVE_VALUES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Due:
+    run_id: str
+    status: str
+    tries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What a pass did: rows found due, hints published, whether the broker answered; None fields: not our turn."""
+
+    found: int
+    published: int
+    broker: bool
+
+
+def sweep() -> Pass | None:
+    """One pass; None where another process sweeps now."""
+    token = secrets.token_hex(16)
+    if not _take(token):
+        return None
+    started = clock.monotonic()
+    try:
+        due = _due()
+        chosen = _choose(due)
+    finally:
+        _give_back(token)
+    published, broker = _publish(chosen)
+    _note(len(due), published, round((clock.monotonic() - started) * 1000))
+    return Pass(found=len(due), published=published, broker=broker)
+
+
+def _take(token: str) -> bool:
+    Sweeper.objects.bulk_create([Sweeper(id=1)], ignore_conflicts=True)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE runs_sweeper SET token = %s, until = {dbtime.plus_sql()} "  # noqa: S608
+            f"WHERE id = 1 AND (until IS NULL OR until < {dbtime.now_sql()})",
+            [token, dbtime.plus_param(LEASE_S)],
+        )
+        return cursor.rowcount == 1
+
+
+def _give_back(token: str) -> None:
+    Sweeper.objects.filter(id=1, token=token).update(until=None)
+
+
+def _note(found: int, published: int, took_ms: int) -> None:
+    row = Sweeper.objects.get(id=1)
+    Sweeper.objects.filter(id=1).update(
+        last_pass_at=dbtime.now(), last_pass_ms=took_ms, last_found=found, published=row.published + published
+    )
+
+
+def _due() -> list[Due]:
+    """Due, unleased (or with a dead lease), and not hinted for within their back-off; oldest first."""
+    now = dbtime.now_sql()
+    power = "POWER(2, LEAST(enqueue_tries, 8))" if connection.vendor == "postgresql" else "(1 << MIN(enqueue_tries, 8))"
+    if connection.vendor == "postgresql":
+        quiet = f"enqueued_at < {now} - make_interval(secs => LEAST({GRACE_S} * {power}, {MAX_GRACE_S}))"
+    else:
+        quiet = (
+            "enqueued_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f','now',"
+            f"'-' || MIN({GRACE_S} * {power}, {MAX_GRACE_S}) || ' seconds')"
+        )
+    decided = (
+        "EXISTS (SELECT 1 FROM approvals_approval a WHERE a.id = runs_run.approval_id "
+        "AND a.status IN ('approved', 'rejected'))"
+    )
+    sql = (
+        f"SELECT id, status, enqueue_tries FROM runs_run WHERE status IN ({_LIVE}) "  # noqa: S608
+        f"AND (due_at <= {now} OR (status = 'awaiting_approval' AND {decided})) "
+        f"AND (lease_token IS NULL OR lease_until < {now}) AND (enqueued_at IS NULL OR {quiet}) "
+        "ORDER BY due_at LIMIT %s"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [BATCH])
+        return [Due(run_id=_text(row[0]), status=row[1], tries=row[2]) for row in cursor.fetchall()]
+
+
+def _text(raw: object) -> str:
+    return str(raw) if isinstance(raw, uuid.UUID) else str(uuid.UUID(str(raw)))
+
+
+def _choose(due: list[Due]) -> list[Due]:
+    """At most as many hints a queue as rows are due beyond the messages that still wait there; each row marked."""
+    by_queue: dict[str, list[Due]] = defaultdict(list)
+    for one in due:
+        by_queue[queues.queue_for(one.status)].append(one)
+    chosen = []
+    for queue, rows in by_queue.items():
+        missing = max(0, len(rows) - queues.depth(queue))
+        chosen.extend(rows[:missing])
+    return [one for one in chosen if _mark(one)]
+
+
+def _mark(one: Due) -> bool:
+    """Compare-and-set on the hint's time, so that two passes never hint for one row."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE runs_run SET enqueued_at = {dbtime.now_sql()}, enqueue_tries = enqueue_tries + 1 "  # noqa: S608
+            "WHERE id = %s AND enqueue_tries = %s",
+            [raw_id(one.run_id), one.tries],
+        )
+        return cursor.rowcount == 1
+
+
+def _publish(chosen: list[Due]) -> tuple[int, bool]:
+    """Hint for the chosen rows; the first refusal of the broker ends the pass and gives the rest back."""
+    for number, one in enumerate(chosen):
+        if not queues.nudge(one.run_id, one.status):
+            _unmark(chosen[number:])
+            return number, False
+    return len(chosen), True
+
+
+def _unmark(rest: list[Due]) -> None:
+    with connection.cursor() as cursor:
+        for one in rest:
+            cursor.execute(
+                "UPDATE runs_run SET enqueued_at = NULL, enqueue_tries = %s WHERE id = %s AND enqueue_tries = %s",
+                [one.tries, raw_id(one.run_id), one.tries + 1],
+            )
+
+
+class Thread(threading.Thread):
+    """Sweeps for as long as its process lives: at once at start, then every SWEEP_S."""
+
+    def __init__(self, *, kind: str, queue_names: str = "", url: str = "") -> None:
+        super().__init__(name="sweeper", daemon=True)
+        self._ends = threading.Event()
+        self._process = fleet.Me(kind=kind, queues=queue_names, url=url)
+
+    def run(self) -> None:
+        while not self._ends.is_set():
+            wait = self._pass()
+            self._ends.wait(wait)
+        self._farewell()
+
+    def _pass(self) -> float:
+        try:
+            close_old_connections()
+            self._process.seen()
+            sweep()
+            return env.read().SWEEP_S
+        except Exception as error:  # noqa: BLE001 - a database that is away comes back; the next pass tries again
+            telemetry.count("sweeps_failed")
+            telemetry.log("sweeper.failed", error=type(error).__name__)
+            return env.read().SWEEP_S
+        finally:
+            connections.close_all()
+
+    def _farewell(self) -> None:
+        try:
+            self._process.gone()
+        except Exception as error:  # noqa: BLE001 - the row ages out by itself
+            telemetry.log("fleet.farewell_failed", error=type(error).__name__)
+        finally:
+            connections.close_all()
+
+    def stop(self) -> None:
+        """Ask the thread to end; join it afterwards."""
+        self._ends.set()

@@ -1,0 +1,28 @@
+"""Door: the Celery tasks. They take ids, and a lost, late or doubled one changes nothing but speed."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from agentsite import queues, telemetry
+from runs.advance import advance as advance_run
+from runs.sweeper import sweep as sweep_once
+
+
+@shared_task(name=queues.ADVANCE_TASK, ignore_result=True)
+def advance(run_id: str) -> None:
+    """One pass of one run."""
+    try:
+        advance_run(run_id)
+    except Exception as error:  # noqa: BLE001 - the task door: the row holds the try, the sweeper comes back to it
+        telemetry.count("passes_failed", error=type(error).__name__)
+        telemetry.exception("pass.failed", run_id=run_id)
+
+
+@shared_task(name=queues.SWEEP_TASK, ignore_result=True)
+def sweep() -> None:
+    """Beat's second trigger of the sweeper; two at once are harmless."""
+    try:
+        sweep_once()
+    except Exception as error:  # noqa: BLE001 - the task door
+        telemetry.log("sweep.failed", error=type(error).__name__)
