@@ -1,0 +1,72 @@
+"""Child processes of tests: bound to our life, watched from outside, on ports of their own. Imports nothing of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HOST = "127.0.0.1"
+PORTS = range(20000, 32768)
+"""Below the ports that systems give to clients: while a server is down, no client's own end can sit on its port."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(death_signal: signal.Signals = signal.SIGKILL) -> Callable[[], None] | None:
+    """A `preexec_fn` for Popen: the child gets `death_signal` when *the thread that started it* ends, however it ends.
+
+    So start such children from a thread that lives as long as they must. Linux alone knows this; elsewhere it is None.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+        if os.getppid() != parent:  # it died before we asked
+            os._exit(1)
+
+    return bind
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process; none where /proc does not tell."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and that nobody has waited for yet does not. Needs /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
+    """Whether `holds` became true within the limit."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on at this moment; whoever binds it must be ready to find it taken."""
+    for port in random.sample(PORTS, k=100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
+            return port
+    raise OSError(f"no free port among a hundred tried between {PORTS.start} and {PORTS.stop}")
