@@ -1,4 +1,4 @@
-"""Roof: registers the site's system checks once every app is loaded."""
+"""Roof: wires every process of the site once all apps are loaded: the Celery application and the system checks."""
 
 from __future__ import annotations
 
@@ -10,4 +10,7 @@ class SiteConfig(AppConfig):
     verbose_name = "Site"
 
     def ready(self) -> None:
-        from agentsite import checks  # noqa: F401 - registering them is the point
+        from agentsite import celery, checks  # noqa: F401 - importing the checks registers them
+
+        # Without this a web thread publishes through Celery's own default application, to a broker nobody has.
+        celery.app.set_default()

@@ -11,7 +11,7 @@ from kombu import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentsite.settings")
 
-from agentsite import env, queues  # noqa: E402 - the settings module must be named first
+from agentsite import env, queues
 
 REDIS_OPTIONS: dict[str, Any] = {
     "health_check_interval": 5,

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
 from agentsite.canonical import canonical_text
 
+if TYPE_CHECKING:
+    Text = models.TextField[Any, Any]
+else:
+    Text = models.TextField
 
-class CanonicalJSON(models.TextField):  # type: ignore[type-arg]
+
+class CanonicalJSON(Text):
     """JSON stored as RFC 8785 text: jsonb would reorder keys and rewrite numbers under a hash."""
+
+    _pyi_private_set_type: Any
+    _pyi_private_get_type: Any
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
         return None if value is None else json.loads(value)

@@ -26,7 +26,7 @@ def _send(task: str, args: list[Any], queue: str) -> bool:
 
     try:
         current_app.send_task(task, args=args, queue=queue, ignore_result=True)
-    except Exception as error:  # the row is already committed: a broker's failure may not fail a request
+    except Exception as error:  # noqa: BLE001 - the row is already committed: a broker's failure may not fail a request
         telemetry.count("nudges_lost", queue=queue)
         telemetry.log("queue.nudge_lost", queue=queue, error=type(error).__name__)
         return False
@@ -49,8 +49,8 @@ def depth(queue: str) -> int:
 
     try:
         with current_app.connection_for_read() as link:
-            channel = link.default_channel
+            channel: Any = link.default_channel
             return int(channel.queue_declare(queue, passive=True).message_count)
-    except Exception as error:  # the sweeper must not depend on the broker
+    except Exception as error:  # noqa: BLE001 - the sweeper must not depend on the broker
         telemetry.log("queue.depth_unknown", queue=queue, error=type(error).__name__)
         return 0

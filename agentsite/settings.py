@@ -67,6 +67,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "csp",
+    "agentsite",
     "agentsite.tenants",
     "tools",
     "approvals",
@@ -138,7 +139,8 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "static"
+# Files are served where they lie: nothing to collect, and no folder to miss.
+STATIC_ROOT = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 LOGIN_URL = "/admin/login/"

@@ -24,7 +24,7 @@ def _die_with_parent() -> None:
 def start(command: Sequence[str], environment: Mapping[str, str], *, quiet: bool = False) -> subprocess.Popen[bytes]:
     """A child in this process's group. `quiet` drops what it prints on standard output."""
     return subprocess.Popen(
-        list(command), env=dict(environment), cwd=env.ROOT, preexec_fn=_die_with_parent,  # noqa: PLW1509
+        list(command), env=dict(environment), cwd=env.ROOT, preexec_fn=_die_with_parent,
         stdout=subprocess.DEVNULL if quiet else None,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,22 +31,18 @@ def redact(value: Any, known: tuple[str, ...] = ()) -> Any:
 
 def log(event: str, **fields: Any) -> None:
     """One structured line. Give ids and slugs, never customer text or secrets."""
-    try:
+    with contextlib.suppress(Exception):  # telemetry may not raise: there is nobody to tell
         _logger.info(event, **redact(fields))
-    except Exception:  # noqa: S110 - telemetry may not raise, there is nobody to tell
-        pass
 
 
 def count(name: str, amount: int = 1, **labels: str) -> None:
     """Add to a counter, made at first use under `agentsite_NAME_total`."""
-    try:
+    with contextlib.suppress(Exception):
         key = f"{name}|{','.join(sorted(labels))}"
         if key not in _COUNTERS:
             _COUNTERS[key] = Counter(f"agentsite_{name}", name.replace("_", " "), sorted(labels))
         counter = _COUNTERS[key]
         (counter.labels(**labels) if labels else counter).inc(amount)
-    except Exception:  # noqa: S110 - telemetry may not raise
-        pass
 
 
 @contextmanager
@@ -90,7 +87,5 @@ def configure(log_format: str) -> dict[str, Any]:
 
 def exception(event: str, **fields: Any) -> None:
     """The current exception with its traceback: a bug of ours."""
-    try:
+    with contextlib.suppress(Exception):
         _logger.exception(event, **redact(fields))
-    except Exception:  # noqa: S110 - telemetry may not raise
-        pass

@@ -73,7 +73,7 @@ class RunAdmin(ReadOnly):
         run = self.seen_or_404(request, object_id)
         context = {
             **self.admin_site.each_context(request), **_story(run), "opts": self.opts, "subtitle": None,
-            "title": f"Run {visible(run.request_id)}", "is_nav_sidebar_enabled": False,
+            "title": f"Run {visible(run.request_id)}",
         }  # fmt: skip
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/runs/run/story.html", context)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -18,16 +17,13 @@ from agentsite.tenants.profiles import Limits, Paper, Totals, WireMoney, WriteGr
 from agentsite.text import has_forbidden
 from runs.states import On, Status
 from tools.contracts import (
-    Check,
     Decision,
     EvidenceItem,
     Json,
-    OwnWrite,
     Proposal,
     Refund,
     Release,
     Scope,
-    SentMark,
 )
 
 MAX_GOAL_BYTES = 16 * 1024
@@ -493,5 +489,3 @@ class Checked:
     verdict: Literal["passed", "pending", "not_shown", "failed", "mismatch", "over_refunded"]
     record: Json
     refund: Refund | None = None
-
-

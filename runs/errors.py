@@ -1,13 +1,13 @@
 """Errors of the runs package.
 
-    RunError
-    ├── Fenced            another worker holds the run now: stop, discard, change nothing
-    ├── IntentLost        a condition of the intent transaction no longer holds; `which` says which
-    ├── UnknownSchema     no code of ours can load this run
-    ├── RunEnded          an input came after the end
-    └── ModelError        the model gave no usable turn
-        ├── ModelUnavailable   outage, timeout, 429, 5xx: later, by due time
-        └── ModelRefused       401, 400, 404: final
+RunError
+├── Fenced            another worker holds the run now: stop, discard, change nothing
+├── IntentLost        a condition of the intent transaction no longer holds; `which` says which
+├── UnknownSchema     no code of ours can load this run
+├── RunEnded          an input came after the end
+└── ModelError        the model gave no usable turn
+    ├── ModelUnavailable   outage, timeout, 429, 5xx: later, by due time
+    └── ModelRefused       401, 400, 404: final
 """
 
 from __future__ import annotations

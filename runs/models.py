@@ -190,9 +190,7 @@ class Observation(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["run", "obs_id"], name="observation_once"),
-            models.UniqueConstraint(
-                fields=["run", "call_id"], name="one_result_per_call", condition=~Q(call_id="")
-            ),
+            models.UniqueConstraint(fields=["run", "call_id"], name="one_result_per_call", condition=~Q(call_id="")),
         ]
         ordering = ["run", "position"]
 
@@ -308,9 +306,7 @@ class Counter(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["tenant_id", "scope", "subject", "currency", "window"], name="counter_once"
-            )
+            models.UniqueConstraint(fields=["tenant_id", "scope", "subject", "currency", "window"], name="counter_once")
         ]
 
 

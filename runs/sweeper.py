@@ -9,29 +9,17 @@ from __future__ import annotations
 
 import secrets
 import threading
-import uuid
 from collections import defaultdict
 from dataclasses import dataclass
 
 from django.db import close_old_connections, connection, connections
 
 from agentsite import clock, dbtime, env, queues, telemetry
-from runs import fleet
-from runs.models import LIVE_VALUES, Sweeper
-from runs.store.lease import raw_id
+from runs import fleet, store
+from runs.models import Sweeper
+from runs.store import Due
 
 LEASE_S = 10.0
-BATCH = 500
-GRACE_S = 3.0
-MAX_GRACE_S = 300.0
-_LIVE = ", ".join(f"'{value}'" for value in LIVE_VALUES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Due:
-    run_id: str
-    status: str
-    tries: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +38,7 @@ def sweep() -> Pass | None:
         return None
     started = clock.monotonic()
     try:
-        due = _due()
+        due = store.due_unhinted()
         chosen = _choose(due)
     finally:
         _give_back(token)
@@ -63,11 +51,12 @@ def _take(token: str) -> bool:
     Sweeper.objects.bulk_create([Sweeper(id=1)], ignore_conflicts=True)
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_sweeper SET token = %s, until = {dbtime.plus_sql()} "  # noqa: S608
+            f"UPDATE runs_sweeper SET token = %s, until = {dbtime.plus_sql()} "
             f"WHERE id = 1 AND (until IS NULL OR until < {dbtime.now_sql()})",
             [token, dbtime.plus_param(LEASE_S)],
         )
-        return cursor.rowcount == 1
+        taken: int = cursor.rowcount
+    return taken == 1
 
 
 def _give_back(token: str) -> None:
@@ -81,36 +70,6 @@ def _note(found: int, published: int, took_ms: int) -> None:
     )
 
 
-def _due() -> list[Due]:
-    """Due, unleased (or with a dead lease), and not hinted for within their back-off; oldest first."""
-    now = dbtime.now_sql()
-    power = "POWER(2, LEAST(enqueue_tries, 8))" if connection.vendor == "postgresql" else "(1 << MIN(enqueue_tries, 8))"
-    if connection.vendor == "postgresql":
-        quiet = f"enqueued_at < {now} - make_interval(secs => LEAST({GRACE_S} * {power}, {MAX_GRACE_S}))"
-    else:
-        quiet = (
-            "enqueued_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f','now',"
-            f"'-' || MIN({GRACE_S} * {power}, {MAX_GRACE_S}) || ' seconds')"
-        )
-    decided = (
-        "EXISTS (SELECT 1 FROM approvals_approval a WHERE a.id = runs_run.approval_id "
-        "AND a.status IN ('approved', 'rejected'))"
-    )
-    sql = (
-        f"SELECT id, status, enqueue_tries FROM runs_run WHERE status IN ({_LIVE}) "  # noqa: S608
-        f"AND (due_at <= {now} OR (status = 'awaiting_approval' AND {decided})) "
-        f"AND (lease_token IS NULL OR lease_until < {now}) AND (enqueued_at IS NULL OR {quiet}) "
-        "ORDER BY due_at LIMIT %s"
-    )
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [BATCH])
-        return [Due(run_id=_text(row[0]), status=row[1], tries=row[2]) for row in cursor.fetchall()]
-
-
-def _text(raw: object) -> str:
-    return str(raw) if isinstance(raw, uuid.UUID) else str(uuid.UUID(str(raw)))
-
-
 def _choose(due: list[Due]) -> list[Due]:
     """At most as many hints a queue as rows are due beyond the messages that still wait there; each row marked."""
     by_queue: dict[str, list[Due]] = defaultdict(list)
@@ -120,36 +79,16 @@ def _choose(due: list[Due]) -> list[Due]:
     for queue, rows in by_queue.items():
         missing = max(0, len(rows) - queues.depth(queue))
         chosen.extend(rows[:missing])
-    return [one for one in chosen if _mark(one)]
-
-
-def _mark(one: Due) -> bool:
-    """Compare-and-set on the hint's time, so that two passes never hint for one row."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE runs_run SET enqueued_at = {dbtime.now_sql()}, enqueue_tries = enqueue_tries + 1 "  # noqa: S608
-            "WHERE id = %s AND enqueue_tries = %s",
-            [raw_id(one.run_id), one.tries],
-        )
-        return cursor.rowcount == 1
+    return [one for one in chosen if store.mark_hinted(one)]
 
 
 def _publish(chosen: list[Due]) -> tuple[int, bool]:
     """Hint for the chosen rows; the first refusal of the broker ends the pass and gives the rest back."""
     for number, one in enumerate(chosen):
         if not queues.nudge(one.run_id, one.status):
-            _unmark(chosen[number:])
+            store.unmark_hinted(chosen[number:])
             return number, False
     return len(chosen), True
-
-
-def _unmark(rest: list[Due]) -> None:
-    with connection.cursor() as cursor:
-        for one in rest:
-            cursor.execute(
-                "UPDATE runs_run SET enqueued_at = NULL, enqueue_tries = %s WHERE id = %s AND enqueue_tries = %s",
-                [one.tries, raw_id(one.run_id), one.tries + 1],
-            )
 
 
 class Thread(threading.Thread):

@@ -81,16 +81,15 @@ def _folded(text: str) -> str:
 
 
 def _bad_word(text: str, lists: Words, *, moved: bool) -> str | None:
-    for ending, words in lists.contractions:
-        text = text.replace(ending, words)
-    flat = " ".join(re.findall(r"[a-z]+", text))
-    if slug := _phrase(flat, lists) or _squeezed(flat, lists):
-        return slug
+    for ending, written_out in lists.contractions:
+        text = text.replace(ending, written_out)
+    flat = rest = " ".join(re.findall(r"[a-z]+", text))
     for phrase in lists.harmless if moved else lists.harmless + lists.unmoved:
-        flat = re.sub(rf"\b(?:{phrase})\b", " ", flat)
-    rest = flat.split()
-    slugs = (slug for word in rest if (slug := _of_word(word, lists)))
-    return next(slugs, "unknown_word" if set(rest) - lists.courtesy else None)
+        rest = re.sub(rf"\b(?:{phrase})\b", " ", rest)
+    words = rest.split()
+    stated = next((slug for word in words if (slug := _of_word(word, lists))), None)
+    unknown = "unknown_word" if set(words) - lists.courtesy else None
+    return stated or _phrase(flat, lists) or _squeezed(flat, lists) or unknown
 
 
 def _phrase(flat: str, lists: Words) -> str | None:

@@ -354,9 +354,7 @@ def _needs_asking(decision: Decision, ticket: ApprovalTicket | None) -> bool:
     return len(ticket.deciders) < decision.required or (decision.large and not ticket.large)
 
 
-def _make(
-    case: Case, approval_id: str | None, decision_id: str, decision: Decision, *, body: str | None
-) -> Release:
+def _make(case: Case, approval_id: str | None, decision_id: str, decision: Decision, *, body: str | None) -> Release:
     scope, args, amount = case.scope, case.args, parse_money(case.args["amount"])
     numbers = next(c.inputs for c in decision.checks if c.name == "nothing_refundable")
     frozen = body or rules.post_body(
@@ -377,9 +375,7 @@ def ticket_of_intent(
     *, scope: Scope, tool: str, args: Json, hash_: str, key: str, approval_id: str | None, decision_id: str, body: str
 ) -> Release:
     """The ticket of a write whose intent is committed: the gate released it then, the stored row is its word."""
-    made = action_hash(
-        tenant_id=scope.tenant_id, run_id=scope.run_id, tool=tool, args=args, policy=scope.policy_pin
-    )
+    made = action_hash(tenant_id=scope.tenant_id, run_id=scope.run_id, tool=tool, args=args, policy=scope.policy_pin)
     assert made == hash_, "a stored intent holds the action that was hashed"
     return Release(
         tenant_id=scope.tenant_id, run_id=scope.run_id, request_id=scope.request_id, trace_id=scope.trace_id,

@@ -19,8 +19,9 @@ from agentsite.tenants.models import AgentProfile, ServiceToken, StaffTenant, Te
 from agentsite.text import storable
 
 admin.site.site_header = admin.site.site_title = "Agent console"
-admin.site.index_title = "What needs you"
+admin.site.index_title = "Overview"
 admin.site.site_url = None
+admin.site.enable_nav_sidebar = False  # the lists and the review page need its width
 
 
 @admin.register(Tenant)

@@ -30,7 +30,7 @@ class Site(models.Model):
         return "paused" if self.paused else "running"
 
 
-class Tenant(models.Model):
+class Tenant(models.Model):  # type: ignore[django-manager-missing]
     """A company whose customers' refunds we resolve. `paused` stops its writes."""
 
     id = models.CharField(primary_key=True, max_length=64)
@@ -64,7 +64,7 @@ class AgentProfile(models.Model):
         return f"{self.tenant_id}/{self.agent}@{self.revision}"
 
 
-class ServiceToken(AbstractAuthToken):
+class ServiceToken(AbstractAuthToken):  # type: ignore[misc]
     """A client program's bearer token: bound to a tenant, with scopes, kept only as a hash (knox)."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="tokens")

@@ -76,7 +76,7 @@ class ApprovalAdmin(ReadOnly):
             return self._decide(request, approval)
         view = screen.build(approval, staff(request))
         context = {
-            **self.admin_site.each_context(request), "opts": self.opts, "screen": view, "is_nav_sidebar_enabled": False,
+            **self.admin_site.each_context(request), "opts": self.opts, "screen": view,
             "title": f"{view.action}, {view.amount}", "subtitle": None, "max_reason": queue.MAX_REASON,
         }  # fmt: skip
         request.current_app = self.admin_site.name

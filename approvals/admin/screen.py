@@ -173,9 +173,10 @@ def progress(approval: Approval, run: Run | None) -> Progress:
         return Progress(headline="The run is no longer there", tone="plain", rest=True, rows=())
     write = Write.objects.filter(approval_id=approval.pk).first()
     taken_up = run.status != "awaiting_approval" or run.approval_id != approval.pk
-    headline = labels.run_status(run.status) if taken_up else "Decision saved; a worker picks it up"
+    saved = not taken_up and approval.status in (Approved.APPROVED, Approved.REJECTED)
     return Progress(
-        headline=headline, tone=labels.tone(run.status) if taken_up else "wait",
+        headline="Decision saved; a worker picks it up" if saved else labels.run_status(run.status),
+        tone=labels.tone(run.status),
         rest=_rests(run, write, taken_up, approval), rows=tuple(_progress_rows(run, write)),
     )  # fmt: skip
 

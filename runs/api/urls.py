@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from runs.api import views
+from runs.api import schemes, views
 
 urlpatterns = [
     path("runs", views.RunsView.as_view(), name="runs"),
@@ -15,3 +15,5 @@ urlpatterns = [
     path("runs/<str:run_id>/feedback", views.FeedbackView.as_view(), name="run-feedback"),
     path("runs/<str:run_id>/cancel", views.CancelView.as_view(), name="run-cancel"),
 ]
+
+__all__ = ["schemes", "urlpatterns"]

@@ -40,6 +40,5 @@ def park(run: RunState, dependency: str, wait_s: float, **more: Any) -> Outcome:
 def back(run: RunState) -> Outcome:
     """The wait is over: back to where the run was, which tries again."""
     assert run.resume_status is not None, "a parked run remembers where it was"
-    return Outcome(
-        on=On.DEPENDENCY_BACK, resume=run.resume_status, events=(NewEvent(type="notice", meta={"back": run.dependency}),)
-    )
+    note = NewEvent(type="notice", meta={"back": run.dependency})
+    return Outcome(on=On.DEPENDENCY_BACK, resume=run.resume_status, events=(note,))

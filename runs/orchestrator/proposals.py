@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from agentsite import clock
@@ -10,9 +11,9 @@ from runs import evidence
 from runs.backends import backend_of
 from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
 from runs.orchestrator import endings
+from runs.orchestrator.outside import without_connection
 from runs.orchestrator.pauses import backoff_s, park, waited_too_long
 from runs.orchestrator.turns import MAX_REPAIRS, qualified
-from runs.orchestrator.outside import without_connection
 from runs.states import On, Status
 from runs.store import own_writes, read_epoch, used_so_far
 from tools import dispatcher, gate
@@ -65,7 +66,11 @@ def _stale(run: RunState, results: tuple[ReadResult, ...]) -> bool:
 
 
 def _outage(
-    run: RunState, results: tuple[ReadResult, ...], refusals: tuple[NewObservation, ...], down: list[ReadResult], took: int
+    run: RunState,
+    results: tuple[ReadResult, ...],
+    refusals: tuple[NewObservation, ...],
+    down: list[ReadResult],
+    took: int,
 ) -> Outcome:
     """Keep what was read, remember what was not; those calls stay unanswered and are made again."""
     spans = len([o for o in run.observations if o.span.startswith("t")])
@@ -73,7 +78,7 @@ def _outage(
     seen = [_seen(r, f"t{spans + n}") for n, r in enumerate(good, start=1)]
     if run.retries == 0:
         seen += [NewObservation(kind="error", source=r.tool, content=r.content, args=r.args) for r in down]
-    more = {"observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took}
+    more: dict[str, Any] = {"observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took}
     if waited_too_long(run):
         return endings.escalate(run, "dependency_unavailable", **more)
     return park(run, down[0].tool, backoff_s(run), **more)
@@ -112,9 +117,7 @@ def case_of(run: RunState, pending: PendingAction, *, leave_out: str = "") -> ga
     order_id, currency = pending.args["order_id"], pending.args["amount"]["currency"]
     epoch = read_epoch(run.tenant_id, order_id)
     own = own_writes(run.tenant_id, order_id)
-    used = used_so_far(
-        run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out=leave_out
-    )
+    used = used_so_far(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out=leave_out)
     closed = frozenset(w.payment_id for w in run.writes if w.sent and w.key != leave_out)
     return gate.Case(
         scope=run.scope(), backend=backend_of(run.tenant_id, run.agent), tool=pending.tool, args=pending.args,
@@ -181,8 +184,6 @@ def answered(run: RunState, pending: PendingAction, decision: Decision, decision
 
 
 def _ruled(pending: PendingAction, decision: Decision, decision_id: str) -> PendingAction:
-    from dataclasses import replace
-
     return replace(pending, rule=decision.rule, decision_id=decision_id)
 
 

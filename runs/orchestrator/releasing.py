@@ -7,9 +7,9 @@ from dataclasses import replace
 from runs.contracts import Intent, NewEvent, NewObservation, Outcome, PendingAction, RunState
 from runs.orchestrator import endings, proposals
 from runs.orchestrator.later import Later
+from runs.orchestrator.outside import without_connection
 from runs.orchestrator.turns import qualified
 from runs.orchestrator.waits import message
-from runs.orchestrator.outside import without_connection
 from runs.states import On
 from tools import gate
 from tools.contracts import ApprovalTicket, Release, Withheld
@@ -56,7 +56,7 @@ def _intend(run: RunState, pending: PendingAction, release: Release, *, needs_pe
     return Outcome(on=On.RELEASED, intent=intent, retries=0)
 
 
-def _withheld(run: RunState, pending: PendingAction, withheld: Withheld) -> Outcome:
+def _withheld(run: RunState, pending: PendingAction, withheld: Withheld) -> Outcome | Later:
     events: tuple[NewEvent, ...] = ()
     if withheld.decision is not None:
         events = (proposals.decided(withheld.decision, pending, pending.decision_id),)

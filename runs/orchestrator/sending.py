@@ -184,9 +184,7 @@ def _pending_of(run: RunState, write: SeenWrite) -> PendingAction:
 def not_made(run: RunState, write: SeenWrite, why: str, *, state: str = "not_sent", answer: str = "") -> Outcome:
     """Proven that nothing was made, and nothing will be: the write closes, the model sees why."""
     content = {"error": "not_made", "rule": why}
-    note = NewObservation(
-        kind="denial", source=write.tool, content=content, call_id=write.call_id, args=write.args
-    )
+    note = NewObservation(kind="denial", source=write.tool, content=content, call_id=write.call_id, args=write.args)
     event = NewEvent(type="write.result", meta={"key": write.key, "state": state, "error": why})
     return Outcome(
         on=On.WRITE_NOT_MADE, write=WriteChange(key=write.key, state=state, answer=answer), events=(event,),

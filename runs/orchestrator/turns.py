@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from agentsite import clock, env
 from agentsite.text import visible
@@ -25,8 +26,8 @@ from runs.errors import ModelError, ModelUnavailable
 from runs.inference import gateway
 from runs.inference.parse import parse
 from runs.orchestrator import endings
-from runs.orchestrator.pauses import backoff_s, park, waited_too_long
 from runs.orchestrator.outside import without_connection
+from runs.orchestrator.pauses import backoff_s, park, waited_too_long
 from runs.states import On, Status
 from runs.store import tell
 from tools import registry
@@ -166,10 +167,8 @@ def _replied(turn: NewTurn, called: Call, **what: object) -> tuple[NewEvent, ...
     return (*called.events, NewEvent(type="model.replied", meta=meta, payload=dict(what), span=turn.span))
 
 
-def _with(turn: NewTurn, **changes: object) -> NewTurn:
-    from dataclasses import replace
-
-    return replace(turn, **changes)  # type: ignore[arg-type]
+def _with(turn: NewTurn, **changes: Any) -> NewTurn:
+    return replace(turn, **changes)
 
 
 def _versions(turn: NewTurn) -> dict[str, str]:
@@ -181,15 +180,15 @@ def _accepted(run: RunState, turn: NewTurn, called: Call, proposals: tuple[Propo
     events = _replied(turn, called, proposals=wire)
     turn = _with(turn, proposals=proposals)
     observations, folded = endings.fold(run)
-    common = {
+    common: dict[str, Any] = {
         "events": events, "turn": turn, "active_ms": called.took_ms, "versions": _versions(turn), "folded": folded,
         "observations": observations,
     }  # fmt: skip
     first = proposals[0]
     if registry.entry(first.tool).effect is Effect.READ:
-        return Outcome(on=On.READS_PROPOSED, **common)  # type: ignore[arg-type]
+        return Outcome(on=On.READS_PROPOSED, **common)
     pending = pending_action(run, first, turn=run.model_calls + 1)
-    return Outcome(on=On.WRITE_PROPOSED, pending=pending, **common)  # type: ignore[arg-type]
+    return Outcome(on=On.WRITE_PROPOSED, pending=pending, **common)
 
 
 def pending_action(run: RunState, proposal: Proposal, *, turn: int) -> PendingAction:
@@ -234,7 +233,9 @@ def invalid(run: RunState, turn: NewTurn, called: Call, fault: Invalid) -> Outco
 def _exhausted(
     run: RunState, turn: NewTurn, called: Call, events: tuple[NewEvent, ...], note: NewObservation, slug: str
 ) -> Outcome:
-    more = {"events": events, "turn": turn, "active_ms": called.took_ms, "versions": _versions(turn)}
+    more: dict[str, Any] = {
+        "events": events, "turn": turn, "active_ms": called.took_ms, "versions": _versions(turn),
+    }  # fmt: skip
     if run.status is Status.VERIFIED:
         return endings.complete(run, None, **more)
     reason = "no_usable_output" if slug == "no_usable_output" else "repair_exhausted"
@@ -247,7 +248,7 @@ def _draft(run: RunState, turn: NewTurn, called: Call, final: Final) -> Outcome:
     story = tell.story_of(run, status=Status.COMPLETED, outcome=None)
     verdict = reply.check_prose(final.text, story)
     events = _replied(turn, called, final=final.text)
-    more = {"turn": turn, "active_ms": called.took_ms, "versions": _versions(turn)}
+    more: dict[str, Any] = {"turn": turn, "active_ms": called.took_ms, "versions": _versions(turn)}
     if verdict.dropped is None:
         return endings.complete(run, verdict.kept, events=events, **more)
     if run.status is Status.VERIFIED and run.repairs > 0:

@@ -28,9 +28,7 @@ def executed(run: RunState) -> Outcome | Later:
     except ReadFailed as error:
         return _not_shown(run, write, error.slug)
     waited = (run.now - (write.executed_at or write.intent_at)).total_seconds()
-    checked = verifier.check(
-        write, refunds=facts.refunds, facts=facts, waited_s=waited, at=clock.rfc3339(run.now)
-    )
+    checked = verifier.check(write, refunds=facts.refunds, facts=facts, waited_s=waited, at=clock.rfc3339(run.now))
     if checked.verdict == "not_shown":
         return _not_shown(run, write, "not_shown")
     if checked.verdict == "pending":
@@ -42,9 +40,8 @@ def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome | Later:
     """An outage or a lagging list is no verdict; after `verify_for_s` a person looks."""
     since = write.executed_at or write.intent_at
     if (run.now - since).total_seconds() > env.read().VERIFY_FOR_S:
-        return endings.escalate(
-            run, "verification_inconclusive", events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),)
-        )
+        event = NewEvent(type="write.unknown", meta={"key": write.key, "error": why})
+        return endings.escalate(run, "verification_inconclusive", events=(event,))
     wait = min(env.read().RETRY_S * 2 ** min(run.retries, 5), 60.0)
     return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1)
 
@@ -53,9 +50,7 @@ def _still_pending(run: RunState, write: SeenWrite, refund: Refund | None) -> Ou
     """The provider says pending: kept pending, polled by due time, doubling up to an hour."""
     wait = min(env.read().PENDING_POLL_S * 2 ** min(run.retries, 12), 3600.0)
     change = WriteChange(key=write.key, state="pending", refund=refund)
-    return Outcome(
-        on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change
-    )
+    return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change)
 
 
 REASONS = {"failed": "refund_failed", "mismatch": "verification_failed", "over_refunded": "over_refunded"}

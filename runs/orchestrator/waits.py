@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentsite import env
 from runs.contracts import NewEvent, NewObservation, Outcome, PendingAction, RunState, SeenApproval
 from runs.orchestrator import endings, proposals
 from runs.orchestrator.later import Later, until
-from runs.orchestrator.pauses import back
 from runs.orchestrator.outside import without_connection
+from runs.orchestrator.pauses import back
 from runs.states import On
 from tools import gate
 from tools.errors import ReadFailed
@@ -106,8 +108,6 @@ def approval_expired(run: RunState) -> Outcome | Later:
 
 def _ask_again(run: RunState, pending: PendingAction) -> Outcome:
     """The old approval is not revived: the gate runs afresh on the facts of now."""
-    from dataclasses import replace
-
     try:
         case = proposals.case_of(run, pending)
         without_connection()

@@ -3,8 +3,9 @@
 from runs.errors import Fenced, IntentLost
 from runs.store.admit import AppendedInput, Created, append_input, create, feedback
 from runs.store.asks import DecidedMeanwhile
-from runs.store.checkpoint import UnreadInput, checkpoint
 from runs.store.broken import fail_unloadable
+from runs.store.checkpoint import UnreadInput, checkpoint
+from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
 from runs.store.lease import Claimed, claim, due_now, release, renew, rests
 from runs.store.load import load, observations, writes
 from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
@@ -15,6 +16,7 @@ __all__ = [
     "Claimed",
     "Created",
     "DecidedMeanwhile",
+    "Due",
     "Fenced",
     "IntentLost",
     "UnreadInput",
@@ -23,9 +25,11 @@ __all__ = [
     "claim",
     "create",
     "due_now",
+    "due_unhinted",
     "fail_unloadable",
     "feedback",
     "load",
+    "mark_hinted",
     "mark_sent",
     "observations",
     "own_writes",
@@ -34,6 +38,7 @@ __all__ = [
     "renew",
     "rests",
     "story",
+    "unmark_hinted",
     "used_so_far",
     "writes",
 ]

@@ -103,9 +103,7 @@ def _append(run: Run, kind: str, message_id: str, text: str, by: str) -> int:
     )
     here = events.Position(seq=run.last_seq, head=run.chain_head)
     position = events.append(str(run.id), here, run.version, [event])
-    Input.objects.create(
-        run=run, seq=position.seq, kind=kind, message_id=message_id, text=text, by=by, at=clock.now()
-    )
+    Input.objects.create(run=run, seq=position.seq, kind=kind, message_id=message_id, text=text, by=by, at=clock.now())
     _wake(run, position)
     return position.seq
 
@@ -114,7 +112,7 @@ def _wake(run: Run, position: events.Position) -> None:
     due = "due_at" if run.status in NOT_WOKEN else dbtime.now_sql()
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_run SET last_seq = %s, chain_head = %s, last_input_seq = %s, due_at = {due}, "  # noqa: S608
+            f"UPDATE runs_run SET last_seq = %s, chain_head = %s, last_input_seq = %s, due_at = {due}, "
             f"enqueued_at = NULL, enqueue_tries = 0, updated_at = {dbtime.now_sql()} WHERE id = %s",
             [position.seq, position.head, position.seq, raw_id(str(run.id))],
         )
@@ -125,5 +123,3 @@ def feedback(run_id: str, rating: str, text: str) -> None:
     Feedback.objects.update_or_create(
         run_id=run_id, defaults={"rating": rating, "text": storable(text), "at": clock.now()}
     )
-
-

@@ -136,7 +136,7 @@ def _update(
     names = ", ".join(f"{name} = %s" for name in columns)
     queued = "NULL" if outcome.due_at or outcome.due_in_s or to in WAITING else now
     sql = (
-        f"UPDATE runs_run SET {names}, folded_input_seq = %s, due_at = {due}, {lease}, updated_at = {now}, "  # noqa: S608
+        f"UPDATE runs_run SET {names}, folded_input_seq = %s, due_at = {due}, {lease}, updated_at = {now}, "
         f"enqueued_at = {queued}, enqueue_tries = 0{since}{ended} WHERE id = %s AND version = %s AND lease_token = %s"
     )
     fence = [raw_id(run.run_id), run.version, run.lease]

@@ -70,5 +70,3 @@ def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[E
         payload=event.payload, salt=salt, digest=digest, prev=after.head, mac=mac, key_id=key_id,
     )  # fmt: skip
     return row, Position(seq=seq, head=mac)
-
-

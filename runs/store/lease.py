@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
@@ -29,7 +30,7 @@ class Claimed:
     version: int
 
 
-def raw_id(run_id: str) -> object:
+def raw_id(run_id: str) -> uuid.UUID | str:
     """A run id as a raw parameter: a UUID on PostgreSQL, hex without dashes on SQLite."""
     parsed = uuid.UUID(run_id)
     return parsed if connection.vendor == "postgresql" else parsed.hex
@@ -49,7 +50,7 @@ def claim(run_id: str) -> Claimed | None:
     token = secrets.token_hex(16)
     now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
     sql = (
-        f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "  # noqa: S608
+        f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "
         f"attempts = attempts + 1 WHERE id = %s AND status IN ({_LIVE}) "
         f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) "
         "RETURNING status, attempts, version"
@@ -68,12 +69,13 @@ def renew(run_id: str, token: str) -> bool:
     now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
     least = "LEAST" if connection.vendor == "postgresql" else "MIN"
     sql = (
-        f"UPDATE runs_run SET lease_until = {least}({plus}, lease_deadline) "  # noqa: S608
+        f"UPDATE runs_run SET lease_until = {least}({plus}, lease_deadline) "
         f"WHERE id = %s AND lease_token = %s AND lease_until >= {now} AND lease_deadline > {now}"
     )
     with connection.cursor() as cursor:
         cursor.execute(sql, [dbtime.plus_param(lease), raw_id(run_id), token])
-        return cursor.rowcount == 1
+        renewed: int = cursor.rowcount
+    return renewed == 1
 
 
 def release(run_id: str, token: str, due_in_s: float | None, *, failed: bool = False) -> None:
@@ -82,14 +84,14 @@ def release(run_id: str, token: str, due_in_s: float | None, *, failed: bool = F
     A handler that returned clears the count of tries; one that raised (`failed`) keeps it, so a loop ends.
     """
     changes = ["lease_token = NULL", "lease_until = NULL", "lease_deadline = NULL"]
-    params: list[object] = []
+    params: list[Any] = []
     if not failed:
         changes.append("attempts = 0")
     if due_in_s is not None:
         changes.append(f"due_at = {dbtime.plus_sql()}")
         params.append(dbtime.plus_param(due_in_s))
         changes.append(f"enqueued_at = {dbtime.now_sql() if due_in_s <= 0 else 'NULL'}, enqueue_tries = 0")
-    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s"  # noqa: S608
+    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s"
     with connection.cursor() as cursor:
         cursor.execute(sql, [*params, raw_id(run_id), token])
 
@@ -98,7 +100,7 @@ def rests(run_id: str, token: str) -> bool:
     """Whether the run has nothing due now, or is no longer this process's; then the lease is given back."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT CASE WHEN due_at <= {dbtime.now_sql()} THEN 1 ELSE 0 END FROM runs_run "  # noqa: S608
+            f"SELECT CASE WHEN due_at <= {dbtime.now_sql()} THEN 1 ELSE 0 END FROM runs_run "
             "WHERE id = %s AND lease_token = %s",
             [raw_id(run_id), token],
         )
@@ -113,7 +115,7 @@ def due_now(run_id: str) -> bool:
     """Whether a hint is worth sending: the run is free and due."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT 1 FROM runs_run WHERE id = %s AND lease_token IS NULL AND due_at <= {dbtime.now_sql()}",  # noqa: S608
+            f"SELECT 1 FROM runs_run WHERE id = %s AND lease_token IS NULL AND due_at <= {dbtime.now_sql()}",
             [raw_id(run_id)],
         )
         return cursor.fetchone() is not None

@@ -108,7 +108,8 @@ def seen_write(w: Write, tries: list[Attempt]) -> SeenWrite:
         absent_at=w.absent_at, executed_at=w.executed_at, looks=w.looks,
         attempts=tuple(
             SeenAttempt(
-                number=a.number, prepared_at=a.prepared_at, sent_at=a.sent_at, gives_up_at=a.gives_up_at, answer=a.answer
+                number=a.number, prepared_at=a.prepared_at, sent_at=a.sent_at, gives_up_at=a.gives_up_at,
+                answer=a.answer,
             )
             for a in tries
         ),
@@ -131,6 +132,4 @@ def _inputs(row: Run) -> tuple[SeenInput, ...]:
     if row.last_input_seq == row.folded_input_seq:
         return ()
     found = Input.objects.filter(run_id=row.id, seq__gt=row.folded_input_seq, seq__lte=row.last_input_seq)
-    return tuple(
-        SeenInput(seq=i.seq, kind=i.kind, text=i.text, by=i.by, at=i.at) for i in found.order_by("seq")
-    )
+    return tuple(SeenInput(seq=i.seq, kind=i.kind, text=i.text, by=i.by, at=i.at) for i in found.order_by("seq"))

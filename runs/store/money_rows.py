@@ -81,6 +81,8 @@ def _consume(release: Release) -> None:
 
 
 def _still_qualified(qualification_id: int | None) -> None:
+    if qualification_id is None:
+        raise IntentLost("route")
     found = Qualification.objects.select_for_update().filter(id=qualification_id, revoked=False)
     valid = [q for q in found if q.ends_at is None or q.ends_at > dbtime.now()]
     if not valid:
@@ -239,7 +241,7 @@ def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
             return None
         with connection.cursor() as cursor:
             cursor.execute(
-                f"UPDATE runs_attempt SET sent_at = {now}, gives_up_at = {dbtime.plus_sql()} "  # noqa: S608
+                f"UPDATE runs_attempt SET sent_at = {now}, gives_up_at = {dbtime.plus_sql()} "
                 "WHERE id = %s AND sent_at IS NULL",
                 [dbtime.plus_param(window), attempt.id],
             )

@@ -19,7 +19,7 @@ def story(run_id: str) -> reply.Story:
         status=row.status, reason=row.reason, outcome=row.outcome, waiting_for=row.waiting_for,
         observations=observations(run_id),
         writes=[
-            _story_write(w.state, w.amount_minor, w.currency, w.refund_id, w.payment_id, w.order_id, w.refund_state)
+            _story_write(w.state, w.amount_minor, w.currency, w.refund_id, w.payment_id, w.order_id)
             for w in Write.objects.filter(run_id=run_id).order_by("intent_at")
         ],
         approval=_story_approval(approval.status, approval.reason) if approval else None,
@@ -38,13 +38,11 @@ def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str 
 
 
 def _from_seen(w: SeenWrite) -> reply.StoryWrite:
-    return _story_write(
-        w.state, w.amount.minor, w.amount.currency, w.refund_id, w.payment_id, w.order_id, w.refund_state
-    )
+    return _story_write(w.state, w.amount.minor, w.amount.currency, w.refund_id, w.payment_id, w.order_id)
 
 
 def _story_write(
-    state: str, minor: int, currency: str, refund_id: str | None, payment_id: str, order_id: str, refund_state: str | None
+    state: str, minor: int, currency: str, refund_id: str | None, payment_id: str, order_id: str
 ) -> reply.StoryWrite:
     return reply.StoryWrite(
         state=state, amount=Money(minor=minor, currency=currency), refund_id=refund_id, payment_id=payment_id,

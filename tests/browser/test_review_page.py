@@ -107,13 +107,12 @@ def test_approve_is_at_most_five_tabs_away(browser: Browser, live_server: LiveSe
     page = desk.open(page_of(approval))
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    for presses in range(2, TABS_TO_DECIDE + 1):
+    focused = []
+    for _ in range(TABS_TO_DECIDE - 1):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.value") == "approve":
-            break
-    else:
-        pytest.fail(f"Approve has no focus after {TABS_TO_DECIDE} tabs")
-    assert presses <= TABS_TO_DECIDE
+        focused.append(page.evaluate("document.activeElement.value || document.activeElement.id"))
+    assert "approve" in focused
+    assert "reject" in focused
 
 
 def test_reject_asks_for_a_reason_before_it_is_sent(
@@ -141,9 +140,7 @@ def test_a_double_click_is_one_decision(browser: Browser, live_server: LiveServe
     assert list(Decision.objects.values_list("by", "decision", "counted")) == [("lead_17", "approve", True)]
 
 
-def test_the_page_follows_the_run_until_it_rests(
-    browser: Browser, live_server: LiveServer, approval: Approval
-) -> None:
+def test_the_page_follows_the_run_until_it_rests(browser: Browser, live_server: LiveServer, approval: Approval) -> None:
     desk = Desk(browser, live_server, approving.person())
     page = desk.open(page_of(approval))
     page.click("button.approve")

@@ -181,6 +181,7 @@ def test_schema_describes_the_runs_api() -> None:
     assert schema["openapi"] == "3.1.1"
     assert set(schema["paths"]["/api/v1/runs"]) == {"get", "post"}
     posted = schema["paths"]["/api/v1/runs"]["post"]
+    assert posted["security"] == [{"token": []}, {"staff": []}]
     assert posted["requestBody"]["content"]["application/json"]["schema"]["$ref"] == "#/components/schemas/RunRequest"
     assert schema["components"]["schemas"]["RunRequest"]["required"] == ["request_id", "goal", "actor"]
     assert {"runs_retrieve", "runs_events", "runs_observations", "runs_message", "runs_feedback", "runs_cancel"} <= {
@@ -193,7 +194,7 @@ def test_docs_load_nothing_from_elsewhere_and_no_inline_script() -> None:
     page = Client().get("/api/docs/")
     text = page.content.decode()
     assert page.status_code == 200
-    assert re.findall(r"<script(?![^>]*\bsrc=)[^>]*>", text) == []
+    assert re.findall(r"<script(?![^>]*\bsrc=)[^>]*>|<style|style=", text) == []
     assert re.findall(r"""(?:src|href)="(https?:)?//""", text) == []
     script = Client().get("/api/docs/?script=")
     assert script["Content-Type"].startswith("application/javascript")

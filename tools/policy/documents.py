@@ -119,18 +119,25 @@ def parse(text: str) -> Parsed:
 def _front(text: str) -> dict[str, Any]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError):
+    except yaml.YAMLError:
         raise PolicyFormatError("front matter", "valid YAML") from None
-    if not isinstance(node, yaml.MappingNode) or not isinstance(value, dict):
+    if not isinstance(node, yaml.MappingNode):
         raise PolicyFormatError("front matter", "a mapping")
-    # YAML silently keeps the last of two equal keys; two statuses are a question, not an answer.
-    if len(node.value) != len(value):
-        raise PolicyFormatError("front matter", "each field once")
-    for name in value:
-        if name not in FIELDS:
-            raise PolicyFormatError(str(name)[:64], f"no such field; known are {', '.join(FIELDS)}")
-    return value
+    # Field by field: YAML alone keeps the last of two equal keys, and two statuses are a question, not an answer.
+    front: dict[str, Any] = {}
+    for key, value in node.value:
+        name = str(key.value)[:64]
+        if name not in FIELDS or name in front:
+            raise PolicyFormatError(name, f"each field once, of {', '.join(FIELDS)}")
+        front[name] = _value(name, value)
+    return front
+
+
+def _value(name: str, node: yaml.Node) -> Any:
+    try:
+        return yaml.SafeLoader("").construct_document(node)
+    except (yaml.YAMLError, ValueError):
+        raise PolicyFormatError(name, "a plain and possible value") from None
 
 
 def _checked(front: dict[str, Any], body: str, sections: tuple[Section, ...]) -> Parsed:

@@ -35,7 +35,8 @@ class Command(BaseCommand):
         )  # fmt: skip
         ends = clock.rfc3339(row.ends_at) if row.ends_at else None
         if options["json"]:
-            self.stdout.write(json.dumps({"route": options["route"], "answers_as": row.answered_model, "ends_at": ends}))
+            record = {"route": options["route"], "answers_as": row.answered_model, "ends_at": ends}
+            self.stdout.write(json.dumps(record))
         else:
             self.stdout.write(f"{options['route']} may propose writes for {options['agent']} until {ends}.")
 

@@ -1,0 +1,82 @@
+"""Chooses the database of in-process tests before Django reads its settings, and the fixtures that rooms share.
+
+TEST_DATABASE=sqlite (the default) or postgres, which is started here, in the main thread it is bound to. The site under
+test reads nothing of the developer's own environment. Where the caller named DJANGO_SETTINGS_MODULE himself, his
+environment is taken as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentsite.env import Environment
+from tests.services import Postgres
+from tests.system.business import Business
+from tests.system.site import Ground, Site
+
+MakeSite = Callable[..., Site]
+_folders: list[Path] = []
+
+
+def _choose_database() -> None:
+    if "agentsite.settings" in sys.modules:
+        return
+    for name in Environment.model_fields:
+        os.environ.pop(name, None)
+    folder = Path(tempfile.mkdtemp(prefix="agentsite-tests-"))
+    _folders.append(folder)
+    os.environ |= {
+        "DJANGO_SETTINGS_MODULE": "agentsite.settings", "VAR_DIR": str(folder), "BROKER_URL": "memory://",
+        "SECRET_KEY": "a secret of the tests alone, long enough for Django's own liking",
+        "AUDIT_KEY": "k1:an audit key of the tests alone", "INSECURE_HTTP": "1",
+    }  # fmt: skip
+    kind = os.environ.get("TEST_DATABASE", "sqlite")
+    if kind == "postgres":
+        os.environ["DATABASE_URL"] = Postgres(durable=False).start().create_database("agentsite")
+    elif kind != "sqlite":
+        raise pytest.UsageError(f"TEST_DATABASE is sqlite or postgres, not {kind!r}")
+
+
+_choose_database()
+
+
+def pytest_unconfigure() -> None:
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def ground() -> Iterator[Ground]:
+    """What all private sites of a session stand on."""
+    with Ground() as shared:
+        yield shared
+
+
+@pytest.fixture
+def business(tmp_path: Path) -> Iterator[Business]:
+    """A sandbox business system of the test's own, with order 8472 charged twice."""
+    with Business(tmp_path / "business.sqlite3") as system:
+        system.seed_double_charge()
+        yield system
+
+
+@pytest.fixture
+def make_site(ground: Ground, business: Business, tmp_path: Path) -> Iterator[MakeSite]:
+    """Makes sites, not yet started, that end with the test: `make_site("E", LEASE_S="2")`."""
+    made: list[Site] = []
+
+    def make(setup: str, *, workers: int = 1, **environment: str) -> Site:
+        folder = tmp_path / f"site{len(made)}"
+        made.append(Site(setup, ground, folder, business.url, workers=workers, **environment))
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.close()
