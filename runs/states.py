@@ -127,13 +127,25 @@ def next_status(status: Status, on: On, *, confirmed_write: bool = False, resume
             raise IllegalTransition(f"{status.value} cannot resume to {resume}")
         return resume
     (target,) = targets
-    if target is S.GATHERING and confirmed_write and status in RETURNS_TO_VERIFIED:
+    returns = target is S.GATHERING or on is On.APPROVAL_EXPIRED
+    if returns and confirmed_write and status in RETURNS_TO_VERIFIED:
         return S.VERIFIED
     return target
 
 
-def as_rows() -> list[tuple[str, str, str]]:
-    """The table for people: (from, on, to) sorted as the statuses are declared."""
-    order = list(Status)
-    rows = [(s, on, " / ".join(t.value for t in order if t in to)) for (s, on), to in TRANSITIONS.items()]
-    return [(s.value, on.value, to) for s, on, to in sorted(rows, key=lambda r: (order.index(r[0]), r[1].value))]
+def as_markdown() -> str:
+    """The table for people, a line a status, as the README prints it."""
+    lines = ["| from | on → to |", "|---|---|"]
+    for status in Status:
+        pairs = [(on, to) for (s, on), to in TRANSITIONS.items() if s is status]
+        cells = [f"{on.value} → {_targets(status, on, to)}" for on, to in sorted(pairs, key=lambda p: p[0].value)]
+        lines.append(f"| `{status.value}` | {'; '.join(cells) or 'terminal'} |")
+    return "\n".join(lines)
+
+
+def _targets(status: Status, on: On, to: frozenset[Status]) -> str:
+    if on is On.DEPENDENCY_BACK:
+        return "where it was"
+    (target,) = to
+    further = next_status(status, on, confirmed_write=True)
+    return target.value if further is target else f"{target.value} ({further.value} once a refund is confirmed)"

@@ -39,10 +39,12 @@ def sweep() -> Pass | None:
     started = clock.monotonic()
     try:
         due = store.due_unhinted()
-        chosen = _choose(due)
+        chosen, late = _choose(due), store.due_writes()
     finally:
         _give_back(token)
     published, broker = _publish(chosen)
+    for key in late if broker else ():
+        queues.nudge_settle(key)
     _note(len(due), published, round((clock.monotonic() - started) * 1000))
     return Pass(found=len(due), published=published, broker=broker)
 

@@ -6,6 +6,7 @@ from celery import shared_task
 
 from agentsite import queues, telemetry
 from runs.advance import advance as advance_run
+from runs.orchestrator import settle as settle_write
 from runs.sweeper import sweep as sweep_once
 
 
@@ -17,6 +18,16 @@ def advance(run_id: str) -> None:
     except Exception as error:  # noqa: BLE001 - the task door: the row holds the try, the sweeper comes back to it
         telemetry.count("passes_failed", error=type(error).__name__)
         telemetry.exception("pass.failed", run_id=run_id)
+
+
+@shared_task(name=queues.SETTLE_TASK, ignore_result=True)
+def settle(write_key: str) -> None:
+    """A late look at an open write of an ended run."""
+    try:
+        settle_write(write_key)
+    except Exception as error:  # noqa: BLE001 - the task door: the write's timer comes back to it
+        telemetry.count("settles_failed", error=type(error).__name__)
+        telemetry.exception("settle.failed", key=write_key)
 
 
 @shared_task(name=queues.SWEEP_TASK, ignore_result=True)

@@ -4,6 +4,7 @@ It writes nothing: `runs.advance` checkpoints what it returns. It alone may impo
 """
 
 from runs.orchestrator.later import Later, Send
+from runs.orchestrator.settling import settle
 from runs.orchestrator.steps import resolve_intent, send, step
 
-__all__ = ["Later", "Send", "resolve_intent", "send", "step"]
+__all__ = ["Later", "Send", "resolve_intent", "send", "settle", "step"]

@@ -9,6 +9,7 @@ from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
 from runs.store.lease import Claimed, claim, due_now, release, renew, rests
 from runs.store.load import load, observations, writes
 from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
+from runs.store.settled import due_writes
 from runs.store.tell import story
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "create",
     "due_now",
     "due_unhinted",
+    "due_writes",
     "fail_unloadable",
     "feedback",
     "load",

@@ -147,7 +147,7 @@ def test_the_page_follows_the_run_until_it_rests(browser: Browser, live_server: 
     page.wait_for_selector("[data-progress]")
     assert page.locator("[data-headline]").inner_text() == "Decision saved; a worker picks it up"
     confirm(approval)
-    page.wait_for_function("document.querySelector('[data-headline]').textContent === 'Completed'", timeout=15_000)
+    page.locator("[data-headline]", has_text="Completed").wait_for(timeout=15_000)
     assert "rf_3301" in page.locator("[data-rows]").inner_text()
     assert "reply.sent" in page.locator("[data-timeline]").inner_text()
     page.wait_for_selector("[data-hint]", state="detached")

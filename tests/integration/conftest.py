@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from agentsite import env
-from tests import invariants
 from tests.system.business import Business
-from tests.world import World
+
+if TYPE_CHECKING:
+    from tests.world import World
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +25,12 @@ def world(
     transactional_db: None, business_system: Business, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     """W0; what must always be true is checked once the test has passed."""
+    from tests import invariants  # models may be imported only when Django is set up, after this file
+    from tests.world import World
+
     patch = pytest.MonkeyPatch()
-    made = World(business_system, tmp_path_factory.mktemp("w"), patch)
     try:
+        made = World(business_system, tmp_path_factory.mktemp("w"), patch)
         yield made
         invariants.check_all(made)
     finally:

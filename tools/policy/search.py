@@ -24,6 +24,14 @@ MAX_QUERY = 16_384
 MAX_TERMS = 400
 MAX_LIMIT = 20
 K1, B = 1.5, 0.75
+# Words that stand in every text say nothing about what is asked; without them a query of such words matches nothing.
+STOP = frozenset(
+    WORD.findall(
+        "a an and are as at be been but by can could did do does for from had has have he her his i if in into is "
+        "it its me my no not of on or our she so than that the their them then there these they this to was we "
+        "were what when which while who will with would you your"
+    )
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +110,11 @@ def _passage(row: PolicyPassage, document: PolicyDocument, today: date) -> Passa
 
 
 def _bm25(query: str, rows: Sequence[Passage]) -> list[float]:
-    wanted = list(_terms(query[:MAX_QUERY]))[:MAX_TERMS]
+    wanted = dict(_terms(query[:MAX_QUERY]).most_common(MAX_TERMS))
     bags = [_terms(f"{row.section}\n{row.text}") for row in rows]
     lengths = [sum(bag.values()) for bag in bags]
     average = sum(lengths) / len(lengths) if lengths else 1.0
-    weight = {term: _idf(len(bags), sum(1 for bag in bags if term in bag)) for term in wanted}
+    weight = {t: times * _idf(len(bags), sum(1 for bag in bags if t in bag)) for t, times in wanted.items()}
     return [
         sum(weight[t] * _saturated(bag[t], length / average) for t in wanted if t in bag)
         for bag, length in zip(bags, lengths, strict=True)
@@ -123,8 +131,8 @@ def _saturated(count: int, relative_length: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _terms(text: str) -> Counter[str]:
-    """Words of a text, case and light English endings aside, counted."""
-    return Counter(stem(word) for word in WORD.findall(text.casefold()))
+    """Words of a text that say something, case and light English endings aside, counted."""
+    return Counter(stem(word) for word in WORD.findall(text.casefold()) if word not in STOP)
 
 
 def stem(word: str) -> str:
