@@ -6,7 +6,6 @@ transactions are one at a time anyway.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -49,16 +48,16 @@ def _hold_grants(user_ids: list[Any], tenant_id: str) -> None:
     user = get_user_model()
     memberships = user.groups.through.objects.filter(user_id__in=user_ids)
     wanted = Q(permission__codename__in=["decide_approval", "decide_large_approval"])
-    hold: list[Callable[[], models.QuerySet[Any]]] = [
-        lambda: user.objects.filter(pk__in=user_ids),
-        lambda: StaffTenant.objects.filter(user_id__in=user_ids, tenant_id=tenant_id),
-        lambda: memberships,
-        lambda: user.user_permissions.through.objects.filter(wanted, user_id__in=user_ids),
-        lambda: Group.permissions.through.objects.filter(wanted, group__in=memberships.values("group_id")),
+    grants: list[models.QuerySet[Any]] = [
+        user.objects.filter(pk__in=user_ids),
+        StaffTenant.objects.filter(user_id__in=user_ids, tenant_id=tenant_id),
+        memberships,
+        user.user_permissions.through.objects.filter(wanted, user_id__in=user_ids),
+        Group.permissions.through.objects.filter(wanted, group__in=memberships.values("group_id")),
     ]
     if connection.vendor == "postgresql":
-        for rows in hold:
-            _for_share(rows())
+        for rows in grants:
+            _for_share(rows)
 
 
 def _for_share(rows: models.QuerySet[Any]) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 from django.contrib.auth.models import Permission, User
 from django.db import transaction
+from django.test import Client
 
 from agentsite import dbtime
 from agentsite.money import Money
 from agentsite.tenants.models import StaffTenant, Tenant
 from approvals import queue
-from runs.models import Event, Input, Run
+from approvals.models import Approval, Decision
+from runs.models import Event, Input, Run, Write
 from tools.contracts import action_hash
 
 TENANT = "t_acme_in"
@@ -96,6 +98,49 @@ def ask(row: Run, **changes: Any) -> str:
         approval_id = queue.ask(question(row, **changes))
         Run.objects.filter(pk=row.pk).update(approval_id=approval_id)
     return approval_id
+
+
+def decide(approval: Approval, user: User, decision: str = "approve", **changes: Any) -> queue.Decided:
+    sent = {"action_hash": approval.action_hash, "reason": "", **changes}
+    return queue.decide(approval.pk, user, decision, sent.pop("action_hash"), sent.pop("reason"), **sent)
+
+
+def counted(approval: Approval) -> list[tuple[str, str]]:
+    return list(Decision.objects.filter(approval=approval, counted=True).values_list("by", "decision"))
+
+
+def consume(approval: Approval, action_hash: str | None = None) -> bool:
+    with transaction.atomic():
+        return queue.consume(approval.pk, action_hash or approval.action_hash)
+
+
+def signed_in(user: User, **options: Any) -> Client:
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def body(client: Client, path: str) -> str:
+    answer = client.get(path)
+    assert answer.status_code == 200, path
+    return answer.content.decode()
+
+
+def confirmed(approval: Approval) -> None:
+    run = Run.objects.get(pk=approval.run_id)
+    Write.objects.create(
+        key="t_acme_in/req-8472:issue_refund:pay_9002", run=run, tenant_id=run.tenant_id, order_id="8472",
+        payment_id="pay_9002", tool="issue_refund", args=approval.args, action_hash=approval.action_hash,
+        approval_id=approval.pk, decision_id="d", body="{}", amount_minor=200_000, currency="INR", state="confirmed",
+        refund_id="rf_3301", refund_state="succeeded", call_id="c3", customer_id="cust_5521", intent_at=run.updated_at,
+    )  # fmt: skip
+    Run.objects.filter(pk=run.pk).update(status="completed", outcome="refunded", waiting_for=None, reply="Done.")
+
+
+def shift(approval: Approval, **seconds: float) -> None:
+    """Moves times of the row to so many seconds from the database's now."""
+    now = dbtime.now()
+    Approval.objects.filter(pk=approval.pk).update(**{k: now + timedelta(seconds=v) for k, v in seconds.items()})
 
 
 def inr(amount: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import django
 import pytest
 
 from agentsite.env import Environment
@@ -45,6 +46,7 @@ def _choose_database() -> None:
 
 
 _choose_database()
+django.setup()  # pytest-django does it only where it found the settings itself, before this file
 
 
 def pytest_unconfigure() -> None:

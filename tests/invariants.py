@@ -54,8 +54,9 @@ def _sum(amounts: list[Json]) -> Money:
 def every_post_was_released(world: World) -> None:
     """I2: no POST without a person's persisted approval of exactly this action, or the gate's own allow."""
     for call in world.sandbox.posts():
-        write = Write.objects.get(key=call["idempotency_key"])
-        body = call["body"]
+        write, body = Write.objects.get(key=call["idempotency_key"]), call["body"]
+        if body is None:
+            continue  # the connection was cut before the business system read it
         assert write.body == canonical(body).decode(), "what was POSTed is the intent's frozen body"
         assert {name: body[name] for name in write.args} == write.args
         if write.approval_id is None:
@@ -83,7 +84,7 @@ def nothing_said_without_an_observation(world: World, run: Run) -> None:
     results = Observation.objects.filter(run=run, kind="result")
     known = canonical([o.content for o in results]).decode() + " ".join(_of_writes(run))
     amounts = {str(a) for o in results for a in _amounts(o.content)} | set(_of_writes(run))
-    mine = [r for r in world.refunds() if (r["metadata"] or {}).get("run_id") == str(run.pk)]
+    mine = [r for r in (*world.before, *world.refunds()) if (r["metadata"] or {}).get("run_id") == str(run.pk)]
     for text in texts:
         facts = text.replace("The reason given:", "\0").split("\0")[0]
         assert not [i for i in NAMED.findall(facts) if i.rstrip("_") not in known], text

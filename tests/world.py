@@ -6,24 +6,29 @@ A test says what the scripted model answers, turn by turn, and drives the run un
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import connection
 from django.test import Client
 
 from agentsite import dbtime, env
 from agentsite.tenants.models import AgentProfile, StaffTenant
 from approvals import queue
 from approvals.models import Approval
-from runs import admission, qualification, reply, store
+from runs import admission, orchestrator, qualification, reply, store
 from runs.advance import advance
-from runs.contracts import RunRequest
+from runs.contracts import Outcome, RunRequest
 from runs.management import tenancy
 from runs.models import Event, Input, Observation, Run, Turn, Write
+from runs.orchestrator import Send
 from runs.states import TERMINAL, Status
 from tests.system.business import Business, captures, order
 
@@ -86,6 +91,49 @@ def turn(**fields: Any) -> Json:
     return {"turn": fields}
 
 
+# --- a death, and a process that starts with nothing in memory -----------------------------------------------
+
+
+def worker_dies(run: Run, *, after: Literal["approved", "intent", "sent", "post"]) -> None:
+    """Walks a decided run up to a boundary of its write, as a worker does, and goes without another commit.
+
+    `intent`: saved, nothing sent; `sent`: marked, no socket opened; `post`: the refund was made, its answer lost.
+    """
+    run_id = str(run.pk)
+    claimed = store.claim(run_id)
+    assert claimed is not None, "nothing is due"
+    stop = Status.APPROVED if after == "approved" else Status.EXECUTING
+    while (state := store.load(run_id, claimed.token)).status is not stop:
+        handled = orchestrator.step(state)
+        assert isinstance(handled, Outcome)
+        store.checkpoint(state, handled, keep=True)
+    if after in ("sent", "post"):
+        assert orchestrator.step(state) == Send() and state.open_write is not None
+        mark = store.mark_sent(state, state.open_write)
+        assert mark is not None
+        if after == "post":
+            orchestrator.send(store.load(run_id, claimed.token), mark)
+    past = dbtime.now() - timedelta(seconds=1)
+    Run.objects.filter(pk=run.pk).update(lease_until=past)  # its lease has run out, unrenewed
+
+
+def in_new_process(code: str, **environment: str) -> str:
+    """What Python code prints in a process of its own, on this test's database."""
+    known = {**env.child_environment(), "DATABASE_URL": _database_url(), "ALLOWED_HOSTS": "testserver"}
+    head = "import os, django\ndjango.setup()\n"
+    done = subprocess.run([sys.executable, "-c", head + code], env=known | environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip()
+
+
+def _database_url() -> str:
+    at = {name: str(value) for name, value in connection.settings_dict.items()}
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{at['NAME']}"
+    user, password, host = (quote(at[name], safe="") for name in ("USER", "PASSWORD", "HOST"))
+    return f"postgres://{user}:{password}@{host}:{at['PORT']}/{at['NAME']}"
+
+
 # --- the world ---------------------------------------------------------------------------------------------
 
 
@@ -94,14 +142,27 @@ class World:
 
     def __init__(self, sandbox: Business, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.sandbox, self.folder, self.patch = sandbox, folder, patch
+        self.tenant, self.before = TENANT, list[Json]()
         self.scripts: dict[str, str] = {}
         self.people: dict[str, User] = {}
         self.may_over_refund = False
         self.settings(COMMERCE_URL=sandbox.url, **PERIODS)
-        sandbox.control("/_seed", reset=True, orders=[order("8472")], payments=captures("8472", "pay_9001", "pay_9002"))
-        tenancy.put_tenant(TENANT)
-        tenancy.put_profile(TENANT, tenancy.DEFAULT_PROFILE)
-        tenancy.put_policies(TENANT)
+        self.begin(TENANT, before=[])
+
+    def begin(self, tenant_id: str, *, before: list[Json] | None = None) -> None:
+        """W0 for a tenant: its profile and policies, and a business system with nothing but order 8472 in it."""
+        self.tenant, self.before = tenant_id, self.refunds() if before is None else before
+        paid = captures("8472", "pay_9001", "pay_9002")
+        self.sandbox.control("/_seed", reset=True, orders=[order("8472")], payments=paid)
+        tenancy.put_tenant(tenant_id)
+        tenancy.put_profile(tenant_id, tenancy.DEFAULT_PROFILE)
+        tenancy.put_policies(tenant_id)
+
+    def seed(self, *, payments: list[Json] | None = None, refunds: list[Json] | None = None, **of_order: Any) -> None:
+        """Changes order 8472, its payments, its refunds."""
+        self.sandbox.control(
+            "/_seed", orders=[{"order_id": "8472", **of_order}], payments=payments or [], refunds=refunds or []
+        )
 
     def settings(self, **variables: str) -> None:
         """Sets variables of the environment as a new process would read them."""
@@ -111,9 +172,9 @@ class World:
 
     def profile(self, **changes: Any) -> None:
         """A further revision of the tenant's profile, for runs to come."""
-        newest = AgentProfile.objects.filter(tenant_id=TENANT, agent="refunds").order_by("-revision").first()
+        newest = AgentProfile.objects.filter(tenant_id=self.tenant, agent="refunds").order_by("-revision").first()
         assert newest is not None
-        tenancy.put_profile(TENANT, {**newest.document, **changes})
+        tenancy.put_profile(self.tenant, {**newest.document, **changes})
 
     def limits(self, **rule: str) -> None:
         """Changes the INR rule of `issue_refund`."""
@@ -140,11 +201,16 @@ class World:
         }  # fmt: skip
         body = {name: value for name, value in body.items() if value is not None}
         made = admission.admit(
-            tenant_id=TENANT, created_by=created_by, request=RunRequest.model_validate(body), raw_body=body
+            tenant_id=self.tenant, created_by=created_by, request=RunRequest.model_validate(body), raw_body=body
         )
         if made.new:
             self.scripts[made.run_id] = self.route(s0() if script is None else script)
         return Run.objects.get(id=made.run_id)
+
+    def adopt(self, run_id: str, script: list[Any]) -> Run:
+        """Gives a run that came in through a door its model, and drives it."""
+        self.scripts[run_id] = self.route(script)
+        return self.resume(Run.objects.get(id=run_id))
 
     def start(self, request_id: str = "req-8472", script: list[Any] | None = None, **changes: Any) -> Run:
         """Admits a run and drives it until it rests."""
@@ -175,11 +241,6 @@ class World:
         free = row.lease_token is None or (row.lease_until is not None and row.lease_until < dbtime.now())
         return free and row.due_at is not None and row.due_at < dbtime.now() + timedelta(seconds=patience_s)
 
-    def worker_died(self, run: Run) -> None:
-        """The lease of a worker that is no more has run out, and so have the waits it left."""
-        past = dbtime.now() - timedelta(seconds=1)
-        Run.objects.filter(pk=run.pk).update(lease_until=past, due_at=past)
-
     # --- people ---
 
     def person(self, name: str = "lead_17", *, large: bool = False, **columns: Any) -> User:
@@ -188,7 +249,7 @@ class World:
             user = User.objects.create(username=name, is_staff=True, **columns)
             may = (*MAY_DECIDE, *(("decide_large_approval",) if large else ()))
             user.user_permissions.set(Permission.objects.filter(codename__in=may))
-            StaffTenant.objects.create(user=user, tenant_id=TENANT)
+            StaffTenant.objects.create(user=user, tenant_id=self.tenant)
             self.people[name] = user
         return self.people[name]
 
@@ -235,7 +296,8 @@ class World:
     def posts(self) -> list[tuple[str, str, str]]:
         """(payment, amount, key) of every POST of a refund the business system received."""
         return [
-            (c["body"]["payment_id"], c["body"]["amount"]["amount"], c["idempotency_key"]) for c in self.sandbox.posts()
+            (c["body"]["payment_id"], c["body"]["amount"]["amount"], c["idempotency_key"])
+            for c in self.sandbox.posts() if c["body"] is not None  # one that was cut before it was read
         ]
 
     def refunds(self, payment_id: str | None = None) -> list[Json]:

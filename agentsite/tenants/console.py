@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 
 from agentsite.tenants.models import Tenant, visible_tenants
 
@@ -37,6 +37,10 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
         rows = super().get_queryset(request)
         tenants = visible_tenants(staff(request))
         return rows if tenants is None else rows.filter(**{f"{self.tenant_lookup}__in": tenants})
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        title = str(self.opts.verbose_name_plural).capitalize()
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -9,6 +9,8 @@ from runs.contracts import NewEvent, NewObservation, Outcome, RunState
 from runs.states import On, Status
 from runs.store import tell
 
+DOUBTED = ("verification_failed", "verification_inconclusive")
+
 
 def fold(run: RunState) -> tuple[tuple[NewObservation, ...], int | None]:
     """The unread messages as observations, and the sequence number up to which inputs are then read."""
@@ -29,7 +31,9 @@ def has(run: RunState, kind: str) -> bool:
 def escalate(run: RunState, reason: str, **more: Any) -> Outcome:
     """Hand the run to staff with its evidence; what was done stays told."""
     outcome = "refund_failed" if reason == "refund_failed" else None
-    outcome = outcome or ("partly_refunded" if run.confirmed else "handed_to_staff")
+    # An answer that said yes is no confirmed refund while the independent look at it disagrees or cannot find it.
+    doubted = 1 if reason in DOUBTED and run.open_write is None else 0
+    outcome = outcome or ("partly_refunded" if len(run.confirmed) > doubted else "handed_to_staff")
     observations, folded = fold(run)
     observations = (*more.pop("observations", ()), *observations)
     events = (*more.pop("events", ()), NewEvent(type="notice", meta={"to": "staff", "error": reason}))

@@ -21,6 +21,8 @@ from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult
 from tools.errors import ReadFailed
 from tools.policy import search
 
+REFUNDED_ALREADY = ("nothing_refundable", "amount_exceeds_refundable", "amount_exceeds_payment")
+
 
 def reads(run: RunState) -> Outcome:
     """Run the allowed reads of the last turn in parallel; an outage parks the run, and is never an empty list."""
@@ -197,24 +199,39 @@ def approval_for(run: RunState, pending: PendingAction, decision: Decision) -> N
 
 
 def _denied(run: RunState, pending: PendingAction, decision: Decision, event: NewEvent, took: int) -> Outcome:
-    note = refusal(pending, decision)
+    notes = refusal(pending, decision)
     if decision.escalate is not None:
-        return endings.escalate(run, decision.escalate, observations=(note,), events=(event,), active_ms=took)
+        return endings.escalate(run, decision.escalate, observations=notes, events=(event,), active_ms=took)
     if run.repairs >= MAX_REPAIRS and run.status is Status.ACTION_PROPOSED and not run.confirmed:
-        return endings.escalate(run, "repair_exhausted", observations=(note,), events=(event,), active_ms=took)
+        return endings.escalate(run, "repair_exhausted", observations=notes, events=(event,), active_ms=took)
     return Outcome(
-        on=On.GATE_DENIED, events=(event,), observations=(note,), clear_pending=True, active_ms=took,
+        on=On.GATE_DENIED, events=(event,), observations=notes, clear_pending=True, active_ms=took,
         repairs=run.repairs + 1,
     )  # fmt: skip
 
 
-def refusal(pending: PendingAction, decision: Decision) -> NewObservation:
-    """The denial as the model sees it: the rule, and the numbers of the check that failed."""
+def refusal(pending: PendingAction, decision: Decision) -> tuple[NewObservation, ...]:
+    """The denial as the model sees it: the rule and the numbers of the check that failed, then what was read for it."""
     failed = next((c for c in decision.checks if not c.ok), None)
     content = {"error": "denied", "rule": decision.rule, "numbers": failed.inputs if failed else {}}
-    return NewObservation(
+    note = NewObservation(
         kind="denial", source=pending.tool, content=content, call_id=pending.call_id, args=pending.args
     )
+    return (note, *_refunds_read(pending, decision))
+
+
+def _refunds_read(pending: PendingAction, decision: Decision) -> tuple[NewObservation, ...]:
+    """The order's refunds where they are why the gate said no: a customer is told their references (M54)."""
+    if decision.rule not in REFUNDED_ALREADY:
+        return ()
+    order_id = pending.args["order_id"]
+    rows = [{**refund, "order_id": order_id} for refund in decision.facts["refunds"]]
+    return (
+        NewObservation(
+            kind="result", source="get_refund_status", args={"order_id": order_id},
+            content={"order_id": order_id, "refunds": rows}, fetched_at=clock.parse_rfc3339(decision.facts["read_at"]),
+        ),
+    )  # fmt: skip
 
 
 def superseded(run: RunState, pending: PendingAction) -> Outcome:

@@ -81,16 +81,18 @@ def _ask_afresh(run: RunState, pending: PendingAction, withheld: Withheld, event
 
 
 def _no_longer(run: RunState, pending: PendingAction, withheld: Withheld, events: tuple[NewEvent, ...]) -> Outcome:
-    note = (
+    notes = (
         proposals.refusal(pending, withheld.decision)
         if withheld.decision
-        else NewObservation(
-            kind="denial", source=pending.tool, content={"error": "denied", "rule": withheld.rule},
-            call_id=pending.call_id, args=pending.args,
+        else (
+            NewObservation(
+                kind="denial", source=pending.tool, content={"error": "denied", "rule": withheld.rule},
+                call_id=pending.call_id, args=pending.args,
+            ),
         )
     )  # fmt: skip
     return Outcome(
-        on=On.RELEASE_DENIED, events=events, observations=(note,), clear_pending=True, void_approval=withheld.rule
+        on=On.RELEASE_DENIED, events=events, observations=notes, clear_pending=True, void_approval=withheld.rule
     )
 
 

@@ -67,8 +67,8 @@ def _judged(run: RunState, write: SeenWrite, checked: Checked) -> Outcome:
         return endings.escalate(
             run, REASONS[checked.verdict], write=change, verification=checked.record, events=(event,)
         )
-    observations, folded = endings.fold(run)
+    # A cancel or a message that came meanwhile stays unread: the verified run's handler answers to it.
     return Outcome(
         on=On.WRITE_VERIFIED, write=change, verification=checked.record, events=(event,), clear_pending=True,
-        observations=observations, folded=folded, retries=0, repairs=0,
+        retries=0, repairs=0,
     )  # fmt: skip

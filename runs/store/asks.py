@@ -5,7 +5,7 @@ from __future__ import annotations
 from approvals import queue
 from runs.contracts import NewApproval, NewEvent, Outcome, RunState
 from runs.errors import RunError
-from runs.states import Status
+from runs.states import On, Status
 
 # Leaving one of these for anything but those voids an open approval in the same transaction (contract, section 4).
 HOLDING = frozenset({Status.AWAITING_APPROVAL, Status.APPROVAL_EXPIRED, Status.APPROVED})
@@ -21,6 +21,9 @@ class DecidedMeanwhile(RunError):
 def apply(run: RunState, outcome: Outcome, to: Status) -> tuple[str | None, tuple[NewEvent, ...]]:
     """(new approval id or None, the events of what was done to approvals)."""
     happened: list[NewEvent] = []
+    if outcome.on is On.MESSAGE_SHOWN and run.approval is not None:
+        for message in run.inputs:
+            queue.show_message(run.approval.approval_id, message.text, message.at)
     if outcome.expire_approval:
         happened.append(_expire(run))
     reason = outcome.void_approval or ("asked_afresh" if outcome.approval else None)

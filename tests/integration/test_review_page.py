@@ -6,34 +6,26 @@ import html
 import re
 import uuid
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
 from agentsite import dbtime
 from agentsite.money import Money
-from agentsite.tenants.models import ServiceToken, StaffTenant, Tenant
+from agentsite.tenants.models import Tenant
 from approvals import queue
 from approvals.admin import screen
 from approvals.models import Approval, Decision
 from runs.models import Observation, Run, Turn, Write
 from tests import approving
-from tools.models import PolicyDocument
+from tests.approving import body, confirmed, signed_in
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/approvals/approval/"
 HOSTILE = '"><img src=x onerror=alert(1)>{{7*7}}'
 SHOWN = "&quot;&gt;&lt;img src=x onerror=alert(1)&gt;{{7*7}}"
-
-
-def signed_in(user: User, **options: Any) -> Client:
-    client = Client(**options)
-    client.force_login(user)
-    return client
 
 
 def page_of(approval: Approval) -> str:
@@ -48,12 +40,6 @@ def asked() -> Approval:
 @pytest.fixture
 def lead(db: None) -> User:
     return approving.person()
-
-
-def body(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, path
-    return answer.content.decode()
 
 
 def hidden(page: str) -> dict[str, str]:
@@ -102,9 +88,7 @@ def test_the_expiry_names_its_zone_whatever_the_night(lead: User) -> None:
     assert "25 Oct 2026, 12:00:00 UTC" in page
 
 
-@pytest.mark.parametrize(
-    ("minor", "currency", "shown"), [(500, "JPY", "500 JPY"), (1_250_000, "KWD", "1,250.000 KWD")]
-)
+@pytest.mark.parametrize(("minor", "currency", "shown"), [(500, "JPY", "500 JPY"), (1_250_000, "KWD", "1,250.000 KWD")])
 def test_amounts_have_their_currencys_decimals(lead: User, minor: int, currency: str, shown: str) -> None:
     approval = Approval.objects.get(pk=approving.ask(approving.run(), amount=Money(minor=minor, currency=currency)))
     client = signed_in(lead)
@@ -294,17 +278,6 @@ def test_a_closed_approval_has_no_buttons(asked: Approval, lead: User, how: str)
 # --- afterwards --------------------------------------------------------------------------------------------
 
 
-def confirmed(approval: Approval) -> None:
-    run = Run.objects.get(pk=approval.run_id)
-    Write.objects.create(
-        key="t_acme_in/req-8472:issue_refund:pay_9002", run=run, tenant_id=run.tenant_id, order_id="8472",
-        payment_id="pay_9002", tool="issue_refund", args=approval.args, action_hash=approval.action_hash,
-        approval_id=approval.pk, decision_id="d", body="{}", amount_minor=200_000, currency="INR", state="confirmed",
-        refund_id="rf_3301", refund_state="succeeded", call_id="c3", customer_id="cust_5521", intent_at=run.updated_at,
-    )  # fmt: skip
-    Run.objects.filter(pk=run.pk).update(status="completed", outcome="refunded", waiting_for=None, reply="Done.")
-
-
 def test_progress_follows_the_run_to_its_refund(asked: Approval, lead: User) -> None:
     client = signed_in(lead)
     click(client, asked)
@@ -396,94 +369,3 @@ def test_no_bulk_action_exists(asked: Approval) -> None:
         root.post(LIST, {"action": action, "_selected_action": [asked.pk], "select_across": "1"})
     asked.refresh_from_db()
     assert asked.status == "pending"
-
-
-# --- the list ----------------------------------------------------------------------------------------------
-
-
-def orders_listed(page: str) -> list[str]:
-    return re.findall(r'class="field-order"><a[^>]*>([^<]+)</a>', page)
-
-
-def test_the_queue_shows_what_waits_first_by_expiry(lead: User) -> None:
-    for order, ttl in (("late", 9000), ("soon", 60), ("middle", 600), ("gone", 5)):
-        approving.ask(approving.run(request_id=f"req-{order}"), order_id=order, ttl_s=ttl)
-    gone = Approval.objects.get(order_id="gone")
-    queue.void(str(gone.run_id), "message")
-    client = signed_in(lead)
-    assert orders_listed(body(client, LIST)) == ["soon", "middle", "late", "gone"]
-    assert orders_listed(body(client, LIST + "?status=void")) == ["gone"]
-    assert orders_listed(body(client, LIST + "?tenant=t_other")) == []
-
-
-@pytest.mark.parametrize("by", ["order_id", "payment_id", "customer_id", "request_id", "run_id"])
-def test_the_queue_is_searched_by_every_id(lead: User, by: str) -> None:
-    with transaction.atomic():
-        approving.ask(approving.run(request_id="req-other"), order_id="77", payment_id="pay_1", customer_id="cust_1")
-        approving.ask(approving.run())
-    wanted = Approval.objects.get(order_id="8472")
-    client = signed_in(lead)
-    assert orders_listed(body(client, f"{LIST}?q={getattr(wanted, by)}")) == ["8472"]
-    assert orders_listed(body(client, f"{LIST}?q=nothing")) == []
-
-
-# --- the other admins --------------------------------------------------------------------------------------
-
-
-def test_a_runs_page_tells_the_whole_story(asked: Approval, lead: User) -> None:
-    queue.decide(asked.pk, lead, "approve", asked.action_hash, "All fits")
-    confirmed(asked)
-    page = body(signed_in(lead), f"/admin/runs/run/{asked.run_id}/change/")
-    for text in ("Completed", "rf_3301", "t_acme_in/req-8472:issue_refund:pay_9002", "lead_17", "All fits", "Done.",
-                 asked.pk, approving.GOAL, "tool.observed"):  # fmt: skip
-        assert text in page, text
-
-
-def test_policies_are_read_only_and_of_ones_tenants() -> None:
-    for tenant_id in (approving.TENANT, "t_other"):
-        PolicyDocument.objects.create(
-            tenant=approving.tenant(tenant_id), doc_id=f"POL-{tenant_id}", version=4, title="Refunds",
-            status="current", body="# Duplicate capture", content_hash="sha256:0",
-        )  # fmt: skip
-    client = signed_in(approving.person(may=("view_policydocument",)))
-    page = body(client, "/admin/tools/policydocument/")
-    assert "POL-t_acme_in" in page and "POL-t_other" not in page
-    mine = PolicyDocument.objects.get(tenant_id=approving.TENANT)
-    assert "# Duplicate capture" in body(client, f"/admin/tools/policydocument/{mine.pk}/change/")
-    assert client.post(f"/admin/tools/policydocument/{mine.pk}/change/", {"status": "draft"}).status_code == 403
-    mine.refresh_from_db()
-    assert mine.status == "current"
-
-
-def test_tokens_are_revoked_by_name_and_never_shown() -> None:
-    owner = approving.person("service")
-    row, secret = ServiceToken.objects.create(user=owner, tenant_id=approving.TENANT, name="shop", scopes="runs:read")
-    client = signed_in(approving.person("op", may=("view_servicetoken", "delete_servicetoken")))
-    path = "/admin/tenants/servicetoken/"
-    page = body(client, path)
-    assert "shop" in page and secret not in page
-    assert row.token_key not in page
-    assert client.get(f"{path}add/").status_code == 403
-    assert client.get(f"{path}{row.digest}/delete/").status_code == 404
-    done = client.post(path, {"action": "revoke", "_selected_action": [row.digest]}, follow=True)
-    assert "Revoked: shop (t_acme_in: runs:read)" in done.content.decode()
-    assert not ServiceToken.objects.exists()
-
-
-def test_a_viewer_of_tokens_revokes_none() -> None:
-    owner = approving.person("service")
-    row, _ = ServiceToken.objects.create(user=owner, tenant_id=approving.TENANT, name="shop", scopes="runs:read")
-    client = signed_in(approving.person("viewer", may=("view_servicetoken",)))
-    client.post("/admin/tenants/servicetoken/", {"action": "revoke", "_selected_action": [row.digest]})
-    assert ServiceToken.objects.count() == 1
-
-
-def test_only_a_superuser_assigns_staff_to_tenants(asked: Approval) -> None:
-    stranger = approving.person("stranger", tenants=("t_other",), may=("add_stafftenant", "view_stafftenant"))
-    form = {"user": str(stranger.pk), "tenant": approving.TENANT}
-    path = "/admin/tenants/stafftenant/add/"
-    assert signed_in(stranger).post(path, form).status_code == 403
-    assert not StaffTenant.objects.filter(user=stranger, tenant_id=approving.TENANT).exists()
-    root = signed_in(approving.person("root", is_superuser=True))
-    assert root.post(path, form).status_code == 302
-    assert StaffTenant.objects.filter(user=stranger, tenant_id=approving.TENANT).exists()

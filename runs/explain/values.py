@@ -1,0 +1,140 @@
+"""What is told about a run: frozen values, times as RFC 3339 text, money as its wire object. A paper: no Django."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from tools.contracts import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """What was observed. `age_s`: how old it was, in seconds, when the gate last decided; None where it came later."""
+
+    obs_id: str
+    span: str
+    source: str
+    kind: str
+    fact: str
+    fetched_at: str
+    age_s: float | None
+    content_hash: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed:
+    """One model turn. `calls` are proposals as `(tool, args)`; `draft` the reply it wrote; `error` why none counted."""
+
+    span: str
+    at: str
+    route: str
+    model: str
+    prompt: str
+    calls: tuple[Json, ...]
+    draft: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """One decision of the gate with every check and its numbers. `erased`: the numbers were deleted on request."""
+
+    at: str
+    decision: str
+    rule: str
+    decision_id: str
+    action_hash: str
+    action: Json
+    checks: tuple[Json, ...]
+    facts: Json
+    erased: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    by: str
+    decision: str
+    at: str
+    reason: str
+    refusal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One question to a person, its answers, and the tries that were turned down."""
+
+    approval_id: str
+    status: str
+    rule: str
+    action_hash: str
+    required: int
+    requested_at: str
+    expires_at: str
+    void_reason: str
+    decisions: tuple[Answered, ...]
+    turned_down: tuple[Answered, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    number: int
+    prepared_at: str
+    sent_at: str | None
+    answered_at: str | None
+    answer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrote:
+    """One write: intent, attempts and result. `look_ups` are events of asking again what came of it."""
+
+    key: str
+    tool: str
+    order_id: str
+    payment_id: str
+    amount: Json
+    state: str
+    refund_id: str | None
+    refund_state: str | None
+    action_hash: str
+    approval_id: str | None
+    decision_id: str
+    intent_at: str
+    closed_at: str | None
+    attempts: tuple[Tried, ...]
+    look_ups: tuple[Json, ...]
+    verification: Json | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The causal story of one run; `answer` says it in one paragraph."""
+
+    run_id: str
+    request_id: str
+    trace_id: str
+    tenant_id: str
+    agent: str
+    status: str
+    outcome: str | None
+    reason: str | None
+    waiting_for: str | None
+    versions: Json
+    created_at: str
+    completed_at: str | None
+    asked_by: str
+    actor: Json
+    goal: str
+    reads: tuple[Read, ...]
+    proposals: tuple[Proposed, ...]
+    gate: tuple[Gated, ...]
+    approvals: tuple[Asked, ...]
+    writes: tuple[Wrote, ...]
+    verification: Json | None
+    reply: str | None
+    customer_message: str
+    answer: str
+
+    def wire(self) -> Json:
+        """The same as JSON values."""
+        return asdict(self)

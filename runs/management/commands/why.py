@@ -1,0 +1,216 @@
+"""Door: `why`, the causal story of a run's decisions. Renders what `runs.explain` tells; asks nothing live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+from rich.console import RenderableType
+from rich.text import Text
+
+from agentsite.clock import parse_rfc3339
+from agentsite.text import visible
+from approvals import labels
+from runs import explain
+from runs.explain.values import Answered, Asked, Explanation, Gated, Proposed, Wrote
+from runs.management import output
+from runs.management.base import SiteCommand
+from runs.management.finding import find_run
+from runs.management.timeline import action, quoted, spoken
+
+
+class Command(SiteCommand):
+    help = (
+        "Tell why a run refunded, or why it did not, from its record alone: evidence, checks with their numbers, "
+        "approver, hash, key, verification. Exit codes: 0 told, 1 no such run, 2 usage."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("run", metavar="RUN", help="a run id, a request id or a trace id")
+        parser.add_argument("--tenant", help="whose request it is, where several tenants have one of this name")
+        parser.add_argument("--json", action="store_true", help="print the whole story as one line of JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        found = explain.explain(explain.read(find_run(options["run"], options["tenant"])))
+        if options["json"]:
+            return output.data(self.stdout, found.wire())
+        console = output.console(self.stdout)
+        for part in _parts(found):
+            console.print(part)
+        return None
+
+
+def _parts(found: Explanation) -> Iterator[RenderableType]:
+    yield _head(found)
+    for title, body in _sections(found):
+        yield output.heading(f"\n{title}")
+        yield body
+    yield ""
+    good = found.outcome in ("refunded", "no_refund_due", "answered")
+    yield output.panel(Text(found.answer), title="In short", style="green" if good else "yellow")
+
+
+def _sections(found: Explanation) -> Iterator[tuple[str, RenderableType]]:
+    yield "What was read", _reads(found)
+    yield "What the model proposed", _proposals(found)
+    for gated in found.gate:
+        yield f"What the gate decided: {_verdict(gated)}", _checks(gated)
+    for asked in found.approvals:
+        yield f"Who decided: {labels.status(asked.status).lower()}", _asked(asked)
+    for wrote in found.writes:
+        yield f"What was done: {labels.WRITE.get(wrote.state, wrote.state).lower()}", _wrote(wrote)
+        if wrote.verification:
+            yield f"How it was verified: {spoken(wrote.verification.get('verdict'))}", _verified(wrote.verification)
+    if found.reply:
+        yield "What the customer was told", Text(visible_lines(found.reply))
+    elif found.customer_message:
+        yield "What the customer may be told now", Text(visible_lines(found.customer_message))
+
+
+def visible_lines(text: str) -> str:
+    """Several lines of somebody's words, each with its invisible characters written out."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def _head(found: Explanation) -> RenderableType:
+    ended = f" · {spoken(found.outcome)}" if found.outcome else ""
+    why = f" ({spoken(found.reason)})" if found.reason else ""
+    grid = output.grid(9, None)
+    grid.add_row(Text("request", style="dim"), Text(visible(found.request_id), style="bold"))
+    grid.add_row(Text("status", style="dim"), Text(f"{labels.run_status(found.status)}{ended}{why}"))
+    grid.add_row(Text("asked", style="dim"), Text(quoted(found.goal)))
+    grid.add_row(Text("by", style="dim"), Text(_actor(found)))
+    grid.add_row(Text("run", style="dim"), Text(f"{found.run_id}  trace {found.trace_id}"))
+    grid.add_row(Text("made with", style="dim"), Text(_versions(found.versions)))
+    return grid
+
+
+def _actor(found: Explanation) -> str:
+    more = [f"{name} {found.actor[key]}" for key, name in (("session_id", "session"), ("channel", "by"))
+            if found.actor.get(key)]  # fmt: skip
+    who = ", ".join([f"customer {found.actor.get('customer_id')}", *more])
+    return visible(f"{who}; sent by {found.asked_by} for tenant {found.tenant_id} on {_moment(found.created_at)}")
+
+
+def _versions(versions: Mapping[str, Any]) -> str:
+    named = [f"{name} {visible(str(versions[name]))}" for name in ("model", "prompt", "policy", "release")
+             if versions.get(name)]  # fmt: skip
+    return ", ".join(named)
+
+
+def _moment(text: str) -> str:
+    return labels.moment(parse_rfc3339(text))
+
+
+def _reads(found: Explanation) -> RenderableType:
+    table = output.table("", "", "source", "fact", "age at the decision")
+    for one in found.reads:
+        bad = one.kind in ("error", "denial")
+        age = f"{one.age_s:.1f} s" if one.age_s is not None and one.age_s < 100 else "later"
+        if one.age_s is not None and one.age_s >= 100:
+            age = labels.duration(one.age_s)
+        table.add_row(one.obs_id, one.span, visible(one.source), Text(one.fact, style="red" if bad else ""), age)
+    return table
+
+
+def _proposals(found: Explanation) -> RenderableType:
+    table = output.table("", "model", "prompt", "what it said")
+    for one in found.proposals:
+        table.add_row(one.span, visible(one.model or one.route), one.prompt, Text(_said(one)))
+    return table
+
+
+def _said(one: Proposed) -> str:
+    if one.error:
+        return f"nothing that could be used: {spoken(one.error)}"
+    if one.draft is not None:
+        return f"a reply: {quoted(one.draft)}"
+    return "; ".join(_call(call) for call in one.calls) or "nothing"
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    tool, args = str(call["tool"]), call["args"]
+    if "amount" in args:
+        cited = ", ".join(map(str, call.get("evidence", ()))) or "nothing"
+        return f"{action(tool, args)} ({visible(str(args.get('reason', '')))}), citing {visible(cited)}"
+    return f"{visible(tool)} {labels.value(' '.join(map(str, args.values())))}"
+
+
+def _verdict(gated: Gated) -> str:
+    words = {"allow": "allowed", "needs_approval": "a person must agree", "deny": "denied"}
+    currency = str((gated.action.get("args", {}).get("amount") or {}).get("currency", ""))
+    return f"{words.get(gated.decision, gated.decision)}. {labels.rule(gated.rule, currency)}"
+
+
+def _checks(gated: Gated) -> RenderableType:
+    if gated.erased:
+        return Text("its numbers were erased on request; the hash of them remains", style="dim")
+    currency = str((gated.action.get("args", {}).get("amount") or {}).get("currency", ""))
+    table, before = output.table("", "check", "its numbers"), ""
+    for check in gated.checks:
+        sign = Text("✓", style="green") if check.get("ok") is True else Text("✗", style="bold red")
+        words = " · ".join(f"{name} {value}" for name, value in labels.numbers(check.get("inputs") or {}, currency))
+        numbers = "the same" if words and words == before else words
+        table.add_row(sign, Text(labels.check(str(check.get("name")))), Text(numbers, style="dim"))
+        before = words
+    return table
+
+
+def _asked(asked: Asked) -> RenderableType:
+    grid = _pairs()
+    grid.add_row("question", Text(f"{asked.approval_id}, asked on {_moment(asked.requested_at)}"))
+    grid.add_row("action", Text(asked.action_hash))
+    grid.add_row("needs", Text("two different people" if asked.required == 2 else "one person"))
+    for one in asked.decisions:
+        grid.add_row("decided", Text(_decision(one), style="green" if one.decision == "approve" else "red"))
+    for one in asked.turned_down:
+        grid.add_row("turned down", Text(f"{_decision(one)} ({spoken(one.refusal)})", style="yellow"))
+    if asked.void_reason:
+        grid.add_row("void", Text(spoken(asked.void_reason)))
+    return grid
+
+
+def _decision(one: Answered) -> str:
+    said = {"approve": "approved", "reject": "rejected"}.get(one.decision, "tried to decide")
+    why = f", saying {quoted(one.reason)}" if one.reason else ""
+    return f"{visible(one.by)} {said} on {_moment(one.at)}{why}"
+
+
+def _pairs() -> Any:
+    grid = output.grid(12, None)
+    grid.columns[0].style = "dim"
+    return grid
+
+
+def _wrote(w: Wrote) -> RenderableType:
+    grid = _pairs()
+    refund = f"refund {visible(w.refund_id)} {spoken(w.refund_state)}" if w.refund_id else "no refund known"
+    grid.add_row("write", Text(f"{labels.value(w.amount)} to {visible(w.payment_id)} on order {visible(w.order_id)}"))
+    grid.add_row("key", Text(visible(w.key)))
+    grid.add_row("action", Text(w.action_hash))
+    grid.add_row("intent", Text(f"{_moment(w.intent_at)}, before anything was sent"))
+    for one in w.attempts:
+        sent = f"sent {_moment(one.sent_at)}" if one.sent_at else "prepared, never sent"
+        answer = f"; settled {_moment(one.answered_at)} ({visible(one.answer)})" if one.answered_at else ""
+        grid.add_row(f"attempt {one.number}", Text(sent + answer))
+    _add_looks(grid, w)
+    grid.add_row("result", Text(refund))
+    return grid
+
+
+def _add_looks(grid: Any, w: Wrote) -> None:
+    for look in w.look_ups:
+        words = spoken(str(look["type"]).partition(".")[2])
+        found = " ".join(visible(str(look[k])) for k in ("error", "refund_id", "state") if look.get(k))
+        grid.add_row("looked up", Text(f"{_moment(look['at'])}: {words} {found}".strip()))
+
+
+def _verified(seen: Mapping[str, Any]) -> RenderableType:
+    expected, found = seen.get("expected") or {}, seen.get("found") or {}
+    table = output.table("", "asked", "found")
+    for name in ("refund_id", "payment_id", "order_id", "amount", "state", "idempotency_key"):
+        table.add_row(
+            Text(spoken(name), style="dim"), Text(labels.value(expected.get(name))), Text(labels.value(found.get(name)))
+        )
+    return table
