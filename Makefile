@@ -2,6 +2,7 @@
 #   PYTHON=…     which Python makes .venv (default: the first of the names below that is new enough)
 #   ARGS="…"     further arguments for pytest, such as ARGS="-k refund -x"
 #   APPROVE=1    lets the demo approver decide by itself
+#   RESET=1      lets the demo begin anew, without what it kept under var/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -36,7 +37,7 @@ venv-dev: ## the same with what tests and checks need
 	$(call install,requirements/dev.txt,requirements/runtime.txt)
 
 demo: venv ## one refund from request to reply, live in this terminal; APPROVE=1 needs nobody to click
-	@exec $(BIN)/python manage.py demo $(if $(filter 1,$(APPROVE)),--approve)
+	@exec $(BIN)/python manage.py demo $(if $(filter 1,$(APPROVE)),--approve) $(if $(filter 1,$(RESET)),--reset)
 
 up: venv ## the embedded site: web, worker and sweeper in one process
 	@exec $(BIN)/python manage.py up

@@ -187,3 +187,19 @@ def child_environment(**changes: str | None) -> dict[str, str]:
         else:
             merged[name] = value
     return merged
+
+
+_dropped: list[str] = []
+
+
+def drop(*names: str) -> None:
+    """Take variables out of this process's environment, before it is read; `dropped` tells which were set."""
+    for name in names:
+        if os.environ.pop(name, None) is not None:
+            _dropped.append(name)
+    read.cache_clear()
+
+
+def dropped() -> tuple[str, ...]:
+    """Names that `drop` found set."""
+    return tuple(_dropped)

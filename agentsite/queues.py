@@ -49,7 +49,8 @@ def depth(queue: str) -> int:
 
     try:
         with current_app.connection_for_read() as link:
-            channel: Any = link.default_channel
+            link.ensure_connection(max_retries=1, interval_start=0, interval_step=0, interval_max=0)
+            channel: Any = link.channel()
             return int(channel.queue_declare(queue, passive=True).message_count)
     except Exception as error:  # noqa: BLE001 - the sweeper must not depend on the broker
         telemetry.log("queue.depth_unknown", queue=queue, error=type(error).__name__)

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import IO
 
 from agentsite import env
 
 PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
-    """In the child, before exec: ask Linux for SIGTERM when the parent dies, however it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _dies_with(parent: int) -> Callable[[], None]:
+    """For the child, before exec: ask Linux for SIGTERM when the parent dies, however it dies."""
+
+    def bind() -> None:
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != parent:  # it died before we asked
+                os._exit(1)
+
+    return bind
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], *, quiet: bool = False) -> subprocess.Popen[bytes]:
-    """A child in this process's group. `quiet` drops what it prints on standard output."""
+def start(
+    command: Sequence[str], environment: Mapping[str, str], *, log: IO[bytes] | None = None
+) -> subprocess.Popen[bytes]:
+    """A child in this process's group; what it prints goes into `log`, else where ours goes."""
     return subprocess.Popen(
-        list(command), env=dict(environment), cwd=env.ROOT, preexec_fn=_die_with_parent,
-        stdout=subprocess.DEVNULL if quiet else None,
+        list(command), env=dict(environment), cwd=env.ROOT, preexec_fn=_dies_with(os.getpid()), stdout=log, stderr=log,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ import structlog
 from prometheus_client import Counter
 
 _logger = structlog.get_logger("agentsite")
-SECRET_KEYS = re.compile(r"(token|secret|password|authorization|api_?key|cookie|credential)", re.I)
+# `input_tokens` is a count: only a name that ends in one of these holds a secret.
+SECRET_KEYS = re.compile(r"(token|secret|password|authorization|api_?key|cookie|credential)$", re.I)
 _COUNTERS: dict[str, Counter] = {}
 REDACTED = "[redacted]"
 

@@ -220,6 +220,13 @@ def short_hash(full: str) -> str:
     return visible(full[:15]) + "…" if len(full) > 16 else visible(full)
 
 
+# Hashes and ids that no reader compares in a timeline; the run's page shows each event whole.
+UNSAID = frozenset({
+    "hash", "tools", "action_hash", "trace_id", "decision_id", "facts", "checks", "release", "finish_reason", "agent",
+    "idempotency_key", "on", "expected", "found", "metadata",
+})  # fmt: skip
+
+
 def event_row(kind: str, at: datetime, began: datetime, meta: Any, payload: Any) -> EventRow:
     """An event for a timeline; its payload is None once erased."""
     data = {**(meta or {}), **(payload or {})}
@@ -232,7 +239,8 @@ def event(kind: str, data: Mapping[str, Any]) -> str:
     if kind == "run.status" and "to" in data:
         why = f" ({visible(str(data['reason']))})" if data.get("reason") else ""
         return f"{visible(str(data.get('from', '')))} → {visible(str(data['to']))}{why}"
-    return _cut(" · ".join(_pairs(telemetry.redact(data).items())))
+    said = {name: thing for name, thing in data.items() if name not in UNSAID}
+    return _cut(" · ".join(_pairs(telemetry.redact(said).items())))
 
 
 def _pairs(items: Iterable[tuple[str, Any]]) -> Iterable[str]:

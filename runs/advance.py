@@ -74,12 +74,14 @@ def _handle(run: RunState) -> Status | None:
 
 def _commit(run: RunState, handled: Outcome | Later) -> Status | None:
     if isinstance(handled, Later):
-        store.release(run.run_id, run.lease, handled.due_in_s)
+        store.release(run.run_id, run.lease, handled.due_in_s, seen=run.last_input_seq)
         return None
     try:
         return store.checkpoint(run, handled, keep=True)
     except (store.UnreadInput, store.DecidedMeanwhile):
-        return run.status  # the same handler runs again and sees what came
+        # The same handler runs again and sees what came; a paid model call is counted all the same.
+        counted = orchestrator.overtaken(handled)
+        return run.status if counted is None else _commit(run, counted)
     except IntentLost as lost:
         resolved = orchestrator.resolve_intent(run, lost.which)
         return run.status if resolved is None else _commit(run, resolved)
@@ -94,8 +96,9 @@ def _send(run: RunState, send: Send) -> Status | None:
             telemetry.log("write.resend_lost", which=lost.which)
             return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
         run = store.load(run.run_id, run.lease)
-    write = run.open_write
-    mark = store.mark_sent(run, write) if write is not None else None
+    write, release = run.open_write, orchestrator.ticket(run)
+    mark = store.mark_sent(run, write) if write is not None and orchestrator.can_send(run) else None
     if mark is None:
         return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
-    return _commit(store.load(run.run_id, run.lease), orchestrator.send(run, mark))
+    handled = orchestrator.send(run, release, mark)
+    return _commit(store.load(run.run_id, run.lease), handled)

@@ -227,6 +227,7 @@ class SeenWrite:
     approval_id: str | None
     decision_id: str
     body: str
+    origin: str
     amount: Money
     state: str
     refund_id: str | None
@@ -236,6 +237,7 @@ class SeenWrite:
     unknown_since: datetime | None
     absent_at: datetime | None
     executed_at: datetime | None
+    seen_at: datetime | None
     looks: int
     attempts: tuple[SeenAttempt, ...]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import defaultdict
 from dataclasses import dataclass
 
 from django.db import close_old_connections, connection, connections
@@ -37,16 +36,20 @@ def sweep() -> Pass | None:
     if not _take(token):
         return None
     started = clock.monotonic()
+    chosen: list[Due] = []
+    found = 0
     try:
-        due = store.due_unhinted()
-        chosen, late = _choose(due), store.due_writes()
+        for queue in (queues.WRITES, queues.PASSES):
+            marked, due = _choose(queue)
+            chosen, found = chosen + marked, found + due
+        late = store.due_writes()
     finally:
         _give_back(token)
     published, broker = _publish(chosen)
     for key in late if broker else ():
         queues.nudge_settle(key)
-    _note(len(due), published, round((clock.monotonic() - started) * 1000))
-    return Pass(found=len(due), published=published, broker=broker)
+    _note(found, published, round((clock.monotonic() - started) * 1000))
+    return Pass(found=found, published=published, broker=broker)
 
 
 def _take(token: str) -> bool:
@@ -72,16 +75,12 @@ def _note(found: int, published: int, took_ms: int) -> None:
     )
 
 
-def _choose(due: list[Due]) -> list[Due]:
-    """At most as many hints a queue as rows are due beyond the messages that still wait there; each row marked."""
-    by_queue: dict[str, list[Due]] = defaultdict(list)
-    for one in due:
-        by_queue[queues.queue_for(one.status)].append(one)
-    chosen = []
-    for queue, rows in by_queue.items():
-        missing = max(0, len(rows) - queues.depth(queue))
-        chosen.extend(rows[:missing])
-    return [one for one in chosen if store.mark_hinted(one)]
+def _choose(queue: str) -> tuple[list[Due], int]:
+    """At most as many hints as rows are due beyond the messages that still wait; each row marked. And rows found."""
+    depth = queues.depth(queue)
+    due = store.due_unhinted(queue, patient=depth > 0)
+    missing = max(0, len(due) - depth)
+    return [one for one in due[:missing] if store.mark_hinted(one)], len(due)
 
 
 def _publish(chosen: list[Due]) -> tuple[int, bool]:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import django
 import pytest
+from django.db import connection
+from pytest_django import DjangoDbBlocker
 
 from agentsite.env import Environment
 from tests.services import Postgres
@@ -52,6 +54,13 @@ django.setup()  # pytest-django does it only where it found the settings itself,
 def pytest_unconfigure() -> None:
     for folder in _folders:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """The test database without the token table that ours replaces: it blocks Django's flush on PostgreSQL."""
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS knox_authtoken")
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ PERIODS = {
     "COMMERCE_HONOURS_KEYS": "1", "COMMERCE_SETTLE_S": "0.2", "RETRY_S": "0.02", "PENDING_POLL_S": "0.02",
     "CALL_TIMEOUT_S": "2", "WRITE_TIMEOUT_S": "2", "VERIFY_FOR_S": "600", "AGENT_PASSES_PER_TASK": "50",
 }  # fmt: skip
+DECISIVE = ("get_payments", "get_refund_status", "search_policy")
 MAY_DECIDE = ("view_approval", "decide_approval", "view_run")
 
 
@@ -59,8 +60,7 @@ def reads(*tools: str, order_id: str = "8472") -> list[Json]:
 
 def refund(
     payment_id: Any = "pay_9002", amount: Any = "2000.00", *, currency: str = "INR", order_id: Any = "8472",
-    reason: str = "duplicate_capture", evidence: tuple[str, ...] = ("get_payments", "get_refund_status", "search_policy"),
-    cited: tuple[str, ...] = (), **more: Any,
+    reason: str = "duplicate_capture", evidence: tuple[str, ...] = DECISIVE, cited: tuple[str, ...] = (), **more: Any,
 ) -> Json:  # fmt: skip
     """One turn that proposes a refund, citing the newest observation of each source, and ids as they are."""
     args = {
@@ -76,9 +76,8 @@ def final(text: str = "Thank you for your patience.") -> Json:
 
 def gather(order_id: str = "8472") -> list[Any]:
     """The two turns of reads that S0 begins with."""
-    return [
-        reads("get_order", "get_payments", order_id=order_id), reads("search_policy", "get_refund_status", order_id=order_id)
-    ]  # fmt: skip
+    first, second = ("get_order", "get_payments"), ("search_policy", "get_refund_status")
+    return [reads(*first, order_id=order_id), reads(*second, order_id=order_id)]
 
 
 def s0(*writes: Json) -> list[Any]:
@@ -112,16 +111,16 @@ def worker_dies(run: Run, *, after: Literal["approved", "intent", "sent", "post"
         mark = store.mark_sent(state, state.open_write)
         assert mark is not None
         if after == "post":
-            orchestrator.send(store.load(run_id, claimed.token), mark)
+            orchestrator.send(store.load(run_id, claimed.token), orchestrator.ticket(state), mark)
     past = dbtime.now() - timedelta(seconds=1)
     Run.objects.filter(pk=run.pk).update(lease_until=past)  # its lease has run out, unrenewed
 
 
 def in_new_process(code: str, **environment: str) -> str:
     """What Python code prints in a process of its own, on this test's database."""
-    known = {**env.child_environment(), "DATABASE_URL": _database_url(), "ALLOWED_HOSTS": "testserver"}
-    head = "import os, django\ndjango.setup()\n"
-    done = subprocess.run([sys.executable, "-c", head + code], env=known | environment, capture_output=True, text=True, timeout=60)
+    known = {**env.child_environment(), "DATABASE_URL": _database_url(), "ALLOWED_HOSTS": "testserver", **environment}
+    command = [sys.executable, "-c", "import os, django\ndjango.setup()\n" + code]
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip()
 

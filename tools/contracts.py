@@ -244,7 +244,9 @@ class ApprovalTicket:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A ticket for exactly one side effect; made by the gate alone. `body` is what goes on the wire, frozen."""
+    """A ticket for exactly one side effect; made by the gate alone. `body` is what goes on the wire, frozen;
+    `origin` is the business system it was released for, and no other may get it.
+    """
 
     tenant_id: str
     run_id: str
@@ -264,6 +266,7 @@ class Release:
     epoch: int
     customer_limit: tuple[int, int] | None
     tenant_limit: tuple[int, int] | None
+    origin: str
 
 
 @dataclass(frozen=True, kw_only=True)

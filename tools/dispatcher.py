@@ -76,6 +76,11 @@ def run_write(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer
     return executor.execute(release, mark, backend)
 
 
+def can_write(backend: Backend) -> bool:
+    """Whether this process holds the backend's write credential."""
+    return executor.holds_credential(backend)
+
+
 def look_up(backend: Backend, order_id: str, trace_id: str) -> tuple[Refund, ...]:
     """The order's refunds by one independent read, not repeated. Raises ReadFailed: no answer is no absence."""
     return facts.read_refunds(backend, order_id, trace_id, retries=0)

@@ -49,6 +49,15 @@ def execute(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
     )
 
 
+def holds_credential(backend: Backend) -> bool:
+    """Whether this process holds the backend's write credential; asked before an attempt is spent."""
+    try:
+        credentials.write_token(backend)
+    except AccessRefused:
+        return False
+    return True
+
+
 def _check(release: Release, backend: Backend) -> None:
     """Raised and not asserted, so that no switch of the interpreter turns it off."""
     hashed = action_hash(
@@ -62,6 +71,8 @@ def _check(release: Release, backend: Backend) -> None:
         raise TamperedRelease("the action is not the one that was hashed")
     if registry.entry(release.tool).effect is not Effect.WRITE or backend.tenant_id != release.tenant_id:
         raise TamperedRelease("no write, or a backend of another tenant")
+    if backend.url != release.origin:
+        raise TamperedRelease("released for another business system")
     if not _fields_agree(release) or not _body_agrees(release):
         raise TamperedRelease("what would be sent is not the action that was hashed")
 

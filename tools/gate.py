@@ -367,13 +367,14 @@ def _make(case: Case, approval_id: str | None, decision_id: str, decision: Decis
         tool=case.tool, args=args, policy=scope.policy_pin, action_hash=case.hash, key=case.key,
         approval_id=approval_id, decision_id=decision_id, order_id=args["order_id"], payment_id=args["payment_id"],
         amount=amount, body=frozen, epoch=case.epoch, customer_limit=customer_limit(scope, amount.currency),
-        tenant_limit=tenant_limit(scope, amount.currency),
+        tenant_limit=tenant_limit(scope, amount.currency), origin=case.backend.url,
     )  # fmt: skip
 
 
 def ticket_of_intent(
-    *, scope: Scope, tool: str, args: Json, hash_: str, key: str, approval_id: str | None, decision_id: str, body: str
-) -> Release:
+    *, scope: Scope, tool: str, args: Json, hash_: str, key: str, approval_id: str | None, decision_id: str, body: str,
+    origin: str,
+) -> Release:  # fmt: skip
     """The ticket of a write whose intent is committed: the gate released it then, the stored row is its word."""
     made = action_hash(tenant_id=scope.tenant_id, run_id=scope.run_id, tool=tool, args=args, policy=scope.policy_pin)
     assert made == hash_, "a stored intent holds the action that was hashed"
@@ -382,4 +383,5 @@ def ticket_of_intent(
         tool=tool, args=args, policy=scope.policy_pin, action_hash=hash_, key=key, approval_id=approval_id,
         decision_id=decision_id, order_id=args["order_id"], payment_id=args["payment_id"],
         amount=parse_money(args["amount"]), body=body, epoch=0, customer_limit=None, tenant_limit=None,
+        origin=origin,
     )  # fmt: skip

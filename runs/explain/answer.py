@@ -18,6 +18,11 @@ from runs.story import Story, StoryOrder
 
 ENDED = frozenset(status.value for status in TERMINAL)
 MADE_NOTHING = frozenset({"not_sent", "refused"})
+ANSWERS = {
+    "made": "was answered",
+    "replayed": "was answered with the refund of an earlier try",
+    "found": "was found by looking it up",
+}
 
 
 def paragraph(
@@ -78,14 +83,15 @@ def _allowed(w: Wrote, rested: Gated | None, asked: Asked | None) -> str:
         own = "no person was needed: it was within the agent's own authority"
         return f"{held}; {own}." if held else f"{own[:1].upper()}{own[1:]}."
     rule = _lower(labels.rule(asked.rule, str(w.amount.get("currency", ""))))
-    people = " and ".join(_approved_by(d) for d in asked.decisions if d.decision == "approve") or "nobody on record"
-    by = f"{people} approved exactly this action, {labels.short_hash(w.action_hash)}"
+    yes = [d for d in asked.decisions if d.decision == "approve"]
+    by = " and ".join(_approved_by(d, w.action_hash if d is yes[0] else "") for d in yes) or "nobody on record approved"
     return f"{held}; {rule}, and {by}." if held else f"{rule[:1].upper()}{rule[1:]}, and {by}."
 
 
-def _approved_by(d: Answered) -> str:
+def _approved_by(d: Answered, action_hash: str) -> str:
+    what = f"exactly this action ({labels.short_hash(action_hash)})" if action_hash else "it"
     why = f", saying “{visible(d.reason)}”" if d.reason else ""
-    return f"{visible(d.by)} (on {_moment(d.at)}{why})"
+    return f"{visible(d.by)} approved {what} on {_moment(d.at)}{why}"
 
 
 def _sending(w: Wrote) -> str:
@@ -96,9 +102,9 @@ def _sending(w: Wrote) -> str:
     last = sent[-1]
     answer = "no answer has come yet"
     if last.answered_at is not None:
-        answer = f"settled after {_between(str(last.sent_at), last.answered_at)} ({visible(last.answer)})"
-    found = "; it was found by looking it up" if any(u["type"] == "write.reconciled" for u in w.look_ups) else ""
-    return f"It was sent {times} under the idempotency key {visible(w.key)}, {answer}{found}."
+        how = ANSWERS.get(last.answer, visible(last.answer))
+        answer = f"and {how} after {_between(str(last.sent_at), last.answered_at)}"
+    return f"It was sent {times} under the idempotency key {visible(w.key)}, {answer}."
 
 
 def _verified(w: Wrote) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.core.management.base import OutputWrapper
-from rich.console import Console
 from rich.text import Text
 
 from agentsite import dbtime
@@ -27,7 +26,7 @@ class Progress:
     """Prints what is new in a run since the last look; silent where a program reads the output."""
 
     def __init__(self, stdout: OutputWrapper, run_id: str, *, silent: bool = False) -> None:
-        self._console = output.console(stdout)
+        self._stdout = stdout
         self._follower = Follower(run_id)
         self._silent = silent
 
@@ -36,10 +35,10 @@ class Progress:
         news = self._follower.news()
         if not self._silent:
             for line in news.lines:
-                _print(self._console, line)
+                _print(self._stdout, line)
             if news.message is not None and news.run.status not in ENDED:
                 _print(
-                    self._console, Line(offset="", span="", who="→ customer", what=f"“{visible(news.message)}”"), "dim"
+                    self._stdout, Line(offset="", span="", who="→ customer", what=f"“{visible(news.message)}”"), "dim"
                 )
         return news.run
 
@@ -56,18 +55,14 @@ def _to_customer(message: str) -> Line:
     return Line(offset="", span="", who="→ customer", what=f"“{visible(message)}”")
 
 
-def _print(console: Console, line: Line, style: str = "") -> None:
+def _print(stdout: OutputWrapper, line: Line, style: str = "") -> None:
     what = Text(line.what, style=style or TONES[line.tone])
     if line.status:
-        space, words = "  " if line.what else "", labels.run_status(line.status)
-        what.append(f"{space}→ {words}", STATUS_TONES[labels.tone(line.status)])
-    if not console.is_terminal:
-        console.print(Text(f"{line.offset:>7}  {line.span:<3}  {line.who:<10}  {what.plain}"), soft_wrap=True)
-        return
+        what.append(f"{'  ' if line.what else ''}→ {line.status}", STATUS_TONES[labels.tone(line.status)])
     grid = output.grid(7, 3, 10, None)
     grid.columns[0].justify = "right"
     grid.add_row(Text(line.offset, style="dim"), Text(line.span, style="cyan"), Text(line.who, style="bold"), what)
-    console.print(grid)
+    output.show(stdout, grid)
 
 
 def show_reply(stdout: OutputWrapper, run: Run, message: str) -> None:
@@ -75,4 +70,4 @@ def show_reply(stdout: OutputWrapper, run: Run, message: str) -> None:
     words = "\n".join(visible(line) for line in (run.reply or message).split("\n"))
     title = "The reply to the customer" if run.reply else "What the customer may be told now"
     tone = {"good": "green", "bad": "red", "wait": "yellow"}.get(labels.tone(run.status), "")
-    output.console(stdout).print(output.panel(Text(words), title=title, style=tone))
+    output.framed(stdout, words, title=title, style=tone)

@@ -6,6 +6,7 @@ invisible in it: no text from outside moves the cursor or colours a line.
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -15,14 +16,18 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-PLAIN_WIDTH = 120
-"""Columns where the output is no terminal: files and pipes are read by people, too."""
+PLAIN_WIDTH = 10_000
+"""Where the output is no terminal a sentence stays on one line: it is searched more often than it is looked at."""
 
 
-def console(stdout: OutputWrapper) -> Console:
-    """A console on a command's output: colours and the terminal's width there, plain lines elsewhere."""
-    width = None if stdout.isatty() else PLAIN_WIDTH
-    return Console(file=stdout, highlight=False, width=width)  # type: ignore[arg-type]
+def show(stdout: OutputWrapper, what: RenderableType) -> None:
+    """Anything rich can draw; where the output is no terminal, without blanks at the ends of lines."""
+    if stdout.isatty():
+        return Console(file=stdout, highlight=False).print(what)  # type: ignore[arg-type]
+    drawn = io.StringIO()
+    Console(file=drawn, highlight=False, width=PLAIN_WIDTH).print(what)
+    stdout.write("\n".join(line.rstrip() for line in drawn.getvalue().split("\n")[:-1]))
+    return stdout.flush()
 
 
 def say(stdout: OutputWrapper, words: str) -> None:
@@ -44,16 +49,21 @@ def table(*columns: str, title: str = "") -> Table:
 
 
 def grid(*widths: int | None) -> Table:
-    """Columns without a head; a width of None takes what is left and wraps."""
-    made = Table.grid(padding=(0, 2, 0, 0), expand=None in widths)
+    """Columns without a head; a width of None takes what it needs and wraps at the terminal's edge."""
+    made = Table.grid(padding=(0, 2, 0, 0))
     for width in widths:
-        made.add_column(width=width, ratio=None if width else 1, overflow="fold")
+        made.add_column(width=width, overflow="fold")
     return made
 
 
-def panel(body: RenderableType, *, title: str, style: str = "") -> Panel:
-    """A framed text, for what everything above led to."""
-    return Panel(body, title=title, title_align="left", border_style=style or "none", padding=(0, 1))
+def framed(stdout: OutputWrapper, words: str, *, title: str, style: str = "") -> None:
+    """What everything above led to: in a frame on a terminal, as it is elsewhere."""
+    if not stdout.isatty():
+        stdout.write(f"{title}:\n{words}")
+        return stdout.flush()
+    return show(
+        stdout, Panel(Text(words), title=title, title_align="left", border_style=style or "none", padding=(0, 1))
+    )
 
 
 def heading(words: str) -> Text:

@@ -4,7 +4,9 @@ It writes nothing: `runs.advance` checkpoints what it returns. It alone may impo
 """
 
 from runs.orchestrator.later import Later, Send
+from runs.orchestrator.sending import can_send, ticket
 from runs.orchestrator.settling import settle
 from runs.orchestrator.steps import resolve_intent, send, step
+from runs.orchestrator.turns import overtaken
 
-__all__ = ["Later", "Send", "resolve_intent", "send", "settle", "step"]
+__all__ = ["Later", "Send", "can_send", "overtaken", "resolve_intent", "send", "settle", "step", "ticket"]

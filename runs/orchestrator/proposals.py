@@ -16,7 +16,7 @@ from runs.orchestrator.pauses import backoff_s, park, waited_too_long
 from runs.orchestrator.turns import MAX_REPAIRS, qualified
 from runs.states import On, Status
 from runs.store import own_writes, read_epoch, used_so_far
-from tools import dispatcher, gate
+from tools import dispatcher, gate, rules
 from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult
 from tools.errors import ReadFailed
 from tools.policy import search
@@ -80,7 +80,7 @@ def _outage(
     seen = [_seen(r, f"t{spans + n}") for n, r in enumerate(good, start=1)]
     if run.retries == 0:
         seen += [NewObservation(kind="error", source=r.tool, content=r.content, args=r.args) for r in down]
-    more: dict[str, Any] = {"observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took}
+    more: dict[str, Any] = {"observations": (*seen, *refusals), "events": _read_events(results)}
     if waited_too_long(run):
         return endings.escalate(run, "dependency_unavailable", **more)
     return park(run, down[0].tool, backoff_s(run), **more)
@@ -120,7 +120,8 @@ def case_of(run: RunState, pending: PendingAction, *, leave_out: str = "") -> ga
     epoch = read_epoch(run.tenant_id, order_id)
     own = own_writes(run.tenant_id, order_id)
     used = used_so_far(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out=leave_out)
-    closed = frozenset(w.payment_id for w in run.writes if w.sent and w.key != leave_out)
+    spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
+    closed = frozenset(w.payment_id for w in spent if w.key != leave_out)
     return gate.Case(
         scope=run.scope(), backend=backend_of(run.tenant_id, run.agent), tool=pending.tool, args=pending.args,
         hash=pending.action_hash, key=pending.key, cited=pending.evidence,
@@ -237,11 +238,14 @@ def _refunds_read(pending: PendingAction, decision: Decision) -> tuple[NewObserv
 def superseded(run: RunState, pending: PendingAction) -> Outcome:
     """A customer's message came before the intent: the run gathers again with it (M105)."""
     observations, folded = endings.fold(run)
-    content = {"error": "superseded", "because": "the customer wrote before this was done"}
+    wrote = endings.has(run, "message")
+    because = "the customer wrote before this was done" if wrote else "its approval was voided"
+    content = {"error": "superseded", "because": because}
     note = NewObservation(
         kind="denial", source=pending.tool, content=content, call_id=pending.call_id, args=pending.args
     )
     return Outcome(
         on=On.MESSAGE_FOLDED, observations=(note, *observations), folded=folded, clear_pending=True,
-        void_approval="customer_message", voids=1 if run.approval and run.status is not Status.ACTION_PROPOSED else 0,
+        void_approval="customer_message" if wrote else "void",
+        voids=1 if wrote and run.status in (Status.AWAITING_APPROVAL, Status.APPROVED) else 0,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from tools.contracts import ApprovalTicket, Release, Withheld
 from tools.errors import ReadFailed
 
 HOLD_S = 1.0
+MAX_HOLD_S = 60.0
 
 
 def approved(run: RunState) -> Outcome | Later:
@@ -99,7 +100,8 @@ def _no_longer(run: RunState, pending: PendingAction, withheld: Withheld, events
 def hold(run: RunState, seconds: float, *, waiting_for: str, why: str) -> Outcome | Later:
     """Not now: the approval stays as it is, the facts are read again in a moment."""
     if run.waiting_for == waiting_for:
-        return _held_too_long(run, why) or Later(due_in_s=seconds)
+        held = (run.now - run.status_since).total_seconds()
+        return _held_too_long(run, why) or Later(due_in_s=max(seconds, min(held / 4, MAX_HOLD_S)))
     events = (NewEvent(type="notice", meta={"held": why}),)
     return Outcome(on=On.RELEASE_HELD, waiting_for=waiting_for, due_in_s=seconds, events=events)
 

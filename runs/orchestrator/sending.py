@@ -36,6 +36,9 @@ def executing(run: RunState) -> Outcome | Later | Send:
     write = run.open_write
     assert write is not None, "executing holds an open write"
     backend = backend_of(run.tenant_id, run.agent)
+    if write.origin != backend.url:
+        # Another system's list proves nothing about this write, and it must never be sent there.
+        return _undetermined(run, write, "other_backend")
     try:
         without_connection()
         refunds = dispatcher.look_up(backend, write.order_id, run.trace_id)
@@ -196,6 +199,8 @@ def _undetermined(run: RunState, write: SeenWrite, why: str, *, hopeless: bool =
     """Cannot be told now: asked again by due time for a bounded while, then a person; never guessed."""
     since = write.unknown_since or write.intent_at
     waited = (run.now - since).total_seconds()
+    if waited > env.read().RECONCILE_FOR_S and not write.sent and not hopeless:
+        return not_made(run, write, "not_sent_in_time")  # prepared and never marked: proven never sent
     if hopeless or waited > env.read().RECONCILE_FOR_S:
         return endings.escalate(
             run, "outcome_unknown", write=WriteChange(key=write.key, state="unknown", look_in_s=3600.0),
@@ -208,11 +213,21 @@ def _undetermined(run: RunState, write: SeenWrite, why: str, *, hopeless: bool =
     )  # fmt: skip
 
 
-def send(run: RunState, mark: SentMark) -> Outcome:
+def can_send(run: RunState) -> bool:
+    """Whether this process holds what a send needs: asked before the mark, which spends an attempt."""
+    return dispatcher.can_write(backend_of(run.tenant_id, run.agent))
+
+
+def ticket(run: RunState) -> Release:
+    """The released write as it was stored; asserts before anything is marked that nobody tampered with it."""
+    assert run.open_write is not None, "only an open write is sent"
+    return _release_of(run, run.open_write)
+
+
+def send(run: RunState, release: Release, mark: SentMark) -> Outcome:
     """POST once, by the right the mark gives; timeouts, resets and 5xx are unknown, never failed."""
     write = run.open_write
     assert write is not None, "only an open write is sent"
-    release = _release_of(run, write)
     backend, started = backend_of(run.tenant_id, run.agent), clock.monotonic()
     without_connection()
     try:
@@ -241,5 +256,5 @@ def _lost(write: SeenWrite, slug: str) -> Outcome:
 def _release_of(run: RunState, write: SeenWrite) -> Release:
     return gate.ticket_of_intent(
         scope=run.scope(), tool=write.tool, args=write.args, hash_=write.action_hash, key=write.key,
-        approval_id=write.approval_id, decision_id=write.decision_id, body=write.body,
+        approval_id=write.approval_id, decision_id=write.decision_id, body=write.body, origin=write.origin,
     )  # fmt: skip

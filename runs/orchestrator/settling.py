@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from agentsite import dbtime, telemetry
+from agentsite import clock, dbtime, telemetry
+from runs import verifier
 from runs.backends import backend_of
-from runs.contracts import NewEvent, SeenWrite, WriteChange
+from runs.contracts import Checked, NewEvent, SeenWrite, WriteChange
 from runs.orchestrator.outside import without_connection
 from runs.store import own_writes, settled
-from tools import dispatcher, rules
-from tools.contracts import Backend, Refund
+from tools.contracts import Backend
 from tools.errors import ReadFailed
+from tools.facts import read_facts
 
 
 def settle(key: str) -> str:
@@ -20,52 +21,68 @@ def settle(key: str) -> str:
     if found is None:
         return "closed"
     backend, own = backend_of(found.tenant_id, found.agent), own_writes(found.tenant_id, found.write.order_id)
+    if backend.url != found.write.origin:
+        return _put_off(found, "other_backend")
     without_connection()
     try:
-        refunds = dispatcher.look_up(backend, found.write.order_id, found.trace_id)
+        facts = read_facts(backend, found.write.order_id, found.trace_id, own=own, epoch=0)
     except ReadFailed as error:
-        telemetry.log("write.still_unknown", error=error.slug, run_id=found.run_id)
-        settled.put_off(key, found.looks)
-        return "put_off"
-    mine = next(w for w in own if w.key == key)
-    match = rules.match(mine, refunds, claimed=rules.claimed_by_others(own, key))
-    if match.refund is not None:
-        return _made(found, match.refund)
-    if not match.ambiguous and _surely_absent(found.write, backend):
-        change = WriteChange(key=key, state="not_sent", answer="proven_absent")
-        settled.settle(found, change, outcome=None, event=_event(key, "not_sent", None))
-        return "settled"
-    settled.put_off(key, found.looks, absent=not match.ambiguous)
+        return _put_off(found, error.slug)
+    at = clock.rfc3339(clock.now())
+    checked = verifier.check(found.write, refunds=facts.refunds, facts=facts, waited_s=0, at=at)
+    if checked.verdict == "not_shown":
+        return _not_shown(found, backend, ambiguous=bool(checked.record.get("ambiguous")))
+    return _seen(found, checked)
+
+
+def _put_off(found: settled.OpenWrite, why: str, *, absent: bool = False) -> str:
+    telemetry.log("write.still_unknown", error=why, run_id=found.run_id)
+    settled.put_off(found, absent=absent)
     return "put_off"
 
 
-def _made(found: settled.OpenWrite, refund: Refund) -> str:
-    if refund.state in ("pending", "requires_action"):
-        settled.put_off(found.write.key, found.looks)
-        return "put_off"
-    failed = not rules.counted(refund.state)
-    state, outcome = ("failed", "refund_failed") if failed else ("confirmed", "refunded")
-    if not failed and not _as_asked(found.write, refund):
-        outcome = "partly_refunded"
-    change = WriteChange(key=found.write.key, state=state, refund=refund, answer="found_later")
-    settled.settle(found, change, outcome=outcome, event=_event(found.write.key, state, refund.refund_id))
+def _seen(found: settled.OpenWrite, checked: Checked) -> str:
+    """Confirmed only where it succeeded exactly as asked; a difference stays with staff, who see both."""
+    if checked.verdict == "pending":
+        return _put_off(found, "pending")
+    if checked.verdict in ("mismatch", "over_refunded"):
+        telemetry.count("writes_differ")
+        return _put_off(found, checked.verdict)
+    passed = checked.verdict == "passed"
+    state = "confirmed" if passed else "failed"
+    change = WriteChange(key=found.write.key, state=state, refund=checked.refund, answer="found_later")
+    settled.settle(found, change, outcome=_outcome(found, passed=passed), event=_event(found.write.key, state, checked))
     return "settled"
 
 
-def _as_asked(write: SeenWrite, refund: Refund) -> bool:
-    return (refund.payment_id, refund.amount) == (write.payment_id, write.amount)
+def _outcome(found: settled.OpenWrite, *, passed: bool) -> str:
+    states = set(found.others)
+    if passed:
+        return "refunded" if states <= {"confirmed"} else "partly_refunded"
+    return "partly_refunded" if "confirmed" in states else "refund_failed"
 
 
-def _surely_absent(write: SeenWrite, backend: Backend) -> bool:
-    """A complete list, long after the last attempt gave up: days of looks stand for the second one."""
-    if not write.sent:
-        return True
-    if backend.settle_s is None or write.absent_at is None:
-        return False
-    last = max(a.gives_up_at for a in write.attempts if a.gives_up_at is not None)
-    quiet = last + timedelta(seconds=backend.settle_s)
-    return write.absent_at > quiet and dbtime.now() > write.absent_at + timedelta(seconds=backend.settle_s / 2)
+def _not_shown(found: settled.OpenWrite, backend: Backend, *, ambiguous: bool) -> str:
+    if ambiguous or backend.settle_s is None:
+        return _put_off(found, "not_shown")
+    quiet = _quiet_at(found.write, backend.settle_s)
+    first = found.write.absent_at
+    if quiet is not None and (first is None or first <= quiet):
+        return _put_off(found, "absent_once", absent=dbtime.now() > quiet)
+    if first is not None and dbtime.now() <= first + timedelta(seconds=backend.settle_s / 2):
+        return _put_off(found, "absent_once")
+    change = WriteChange(key=found.write.key, state="not_sent", answer="proven_absent")
+    settled.settle(found, change, outcome=None, event=_event(found.write.key, "not_sent", None))
+    return "settled"
 
 
-def _event(key: str, state: str, refund_id: str | None) -> NewEvent:
-    return NewEvent(type="write.reconciled", meta={"key": key, "state": state, "refund_id": refund_id, "late": True})
+def _quiet_at(write: SeenWrite, settle_s: float) -> datetime | None:
+    """When the last attempt must have come to rest; None where nothing was ever sent."""
+    gave_up = [a.gives_up_at for a in write.attempts if a.gives_up_at is not None]
+    return max(gave_up) + timedelta(seconds=settle_s) if gave_up else None
+
+
+def _event(key: str, state: str, checked: Checked | None) -> NewEvent:
+    refund_id = checked.refund.refund_id if checked and checked.refund else None
+    meta = {"key": key, "state": state, "refund_id": refund_id, "late": True}
+    return NewEvent(type="write.reconciled", meta=meta, payload=checked.record if checked else None)

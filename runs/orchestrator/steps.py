@@ -9,7 +9,7 @@ from runs.contracts import Outcome, RunState
 from runs.orchestrator import endings, proposals, releasing, sending, turns, verifying, waits
 from runs.orchestrator.later import Later, Send
 from runs.states import On, Status
-from tools.contracts import SentMark
+from tools.contracts import Release, SentMark
 
 Handled = Outcome | Later | Send
 HANDLERS: dict[Status, Callable[[RunState], Handled]] = {
@@ -55,9 +55,9 @@ def _investigate(run: RunState) -> Outcome | Later:
     return turns.model_turn(run)
 
 
-def send(run: RunState, mark: SentMark) -> Outcome:
+def send(run: RunState, release: Release, mark: SentMark) -> Outcome:
     """POST the write by the right of its mark."""
-    return sending.send(run, mark)
+    return sending.send(run, release, mark)
 
 
 def resolve_intent(run: RunState, which: str) -> Outcome | Later | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsite import clock, env
-from agentsite.text import visible
+from agentsite.text import storable, visible
 from runs import prompt as prompts
 from runs import qualification, reply
 from runs.contracts import (
@@ -36,6 +36,8 @@ from tools.errors import InvalidArguments, UnknownTool
 
 MAX_REPAIRS = 2
 EXCERPT = 400
+MIN_CALL_S = 1.0
+MAX_RETRY_AFTER_S = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +74,8 @@ def tools_shown(run: RunState) -> tuple[ToolSchema, ...]:
 
 def model_turn(run: RunState) -> Outcome:
     """Ask the model for the next step, or end where a cap says so."""
+    if run.status is Status.VERIFIED and run.repairs > MAX_REPAIRS:
+        return endings.complete(run, None)  # further proposals kept failing: what was done is told
     capped = over_cap(run)
     if capped is not None:
         return _at_cap(run, capped)
@@ -93,14 +97,17 @@ def _call(run: RunState, prompt: Prompt) -> Call:
     span = f"m{run.model_calls + 1}"
     built = {"hash": prompt.hash, "version": prompt.version, "tools": prompt.tools_hash}
     events = [NewEvent(type="prompt.built", meta=built, span=span)]
-    started, error = clock.monotonic(), None
+    started, error, budget = clock.monotonic(), None, _time_left_s(run)
     for number, route in enumerate(env.read().AGENT_MODELS):
+        left = budget - (clock.monotonic() - started)
+        if number and left < MIN_CALL_S:
+            break
         if number:
             events.append(NewEvent(type="route.switched", meta={"to": route}, span=span))
         events.append(NewEvent(type="model.called", meta={"route": route}, span=span))
         try:
             without_connection()
-            result = gateway.complete(route, prompt, timeout_s=env.read().MODEL_TIMEOUT_S)
+            result = gateway.complete(route, prompt, timeout_s=left)
         except ModelError as failed:
             error = failed
             events.append(NewEvent(type="model.failed", meta={"route": route, "error": failed.slug}, span=span))
@@ -109,6 +116,12 @@ def _call(run: RunState, prompt: Prompt) -> Call:
     return Call(
         route=env.read().AGENT_MODELS[-1], result=None, error=error, events=tuple(events), took_ms=_since(started)
     )
+
+
+def _time_left_s(run: RunState) -> float:
+    """One budget for all routes of a turn: the call's timeout, and what the run has left of its active time."""
+    left = (run.contract.limits.deadline_ms - run.active_ms) / 1000
+    return max(MIN_CALL_S, min(env.read().MODEL_TIMEOUT_S, left))
 
 
 def _since(started: float) -> int:
@@ -120,15 +133,18 @@ def _no_answer(run: RunState, called: Call) -> Outcome:
         return endings.complete(run, None, events=called.events, active_ms=called.took_ms)
     retryable = isinstance(called.error, ModelUnavailable)
     if not retryable or waited_too_long(run):
-        return endings.escalate(run, "dependency_unavailable", events=called.events, active_ms=called.took_ms)
-    wait = called.error.retry_after_s if called.error and called.error.retry_after_s else backoff_s(run)
-    return park(run, "model", wait, events=called.events, active_ms=called.took_ms)
+        return endings.escalate(run, "dependency_unavailable", events=called.events)
+    asked = called.error.retry_after_s if called.error else None
+    wait = min(asked, MAX_RETRY_AFTER_S) if asked else backoff_s(run)
+    # An outage is no active time: the run waits for its dependency instead of spending its deadline on it.
+    return park(run, "model", wait, events=called.events)
 
 
 def _turn(run: RunState, prompt: Prompt, called: Call, result: LLMTurnResult) -> NewTurn:
     return NewTurn(
-        span=f"m{run.model_calls + 1}", route=called.route, prompt=prompt, raw=result.raw or result.text,
-        answered_model=result.model, finish_reason=result.finish_reason, input_tokens=result.input_tokens,
+        span=f"m{run.model_calls + 1}", route=called.route, prompt=prompt, raw=storable(result.raw or result.text),
+        answered_model=storable(result.model)[:200], finish_reason=storable(result.finish_reason)[:32],
+        input_tokens=result.input_tokens,
         output_tokens=result.output_tokens, took_ms=called.took_ms,
     )  # fmt: skip
 
@@ -182,7 +198,7 @@ def _accepted(run: RunState, turn: NewTurn, called: Call, proposals: tuple[Propo
     observations, folded = endings.fold(run)
     common: dict[str, Any] = {
         "events": events, "turn": turn, "active_ms": called.took_ms, "versions": _versions(turn), "folded": folded,
-        "observations": observations,
+        "observations": observations, "retries": 0,
     }  # fmt: skip
     first = proposals[0]
     if registry.entry(first.tool).effect is Effect.READ:
@@ -240,6 +256,17 @@ def _exhausted(
         return endings.complete(run, None, **more)
     reason = "no_usable_output" if slug == "no_usable_output" else "repair_exhausted"
     return endings.escalate(run, reason, observations=(note,), **more)
+
+
+def overtaken(outcome: Outcome) -> Outcome | None:
+    """A turn that a door's input overtook before it could end the run: recorded and counted, not acted on."""
+    if outcome.turn is None:
+        return None
+    kept = tuple(e for e in outcome.events if e.type not in ("reply.sent", "reply.rejected", "notice"))
+    turn = _with(outcome.turn, error={"error": "overtaken_by_input"}, final=None)
+    return Outcome(
+        on=On.OUTPUT_REJECTED, events=kept, turn=turn, active_ms=outcome.active_ms, versions=outcome.versions
+    )
 
 
 def _draft(run: RunState, turn: NewTurn, called: Call, final: Final) -> Outcome:

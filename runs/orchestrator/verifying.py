@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from agentsite import clock, env
 from runs import verifier
 from runs.backends import backend_of
 from runs.contracts import Checked, NewEvent, Outcome, RunState, SeenWrite, WriteChange
 from runs.orchestrator import endings
-from runs.orchestrator.later import Later
 from runs.orchestrator.outside import without_connection
 from runs.states import On
 from runs.store import own_writes
@@ -16,7 +17,7 @@ from tools.errors import ReadFailed
 from tools.facts import read_facts
 
 
-def executed(run: RunState) -> Outcome | Later:
+def executed(run: RunState) -> Outcome:
     """Read again, independently, and compare with the approved action."""
     write = run.open_write or next((w for w in reversed(run.writes) if w.state == "confirmed"), None)
     assert write is not None, "executed holds a write"
@@ -26,7 +27,7 @@ def executed(run: RunState) -> Outcome | Later:
         without_connection()
         facts = read_facts(backend, write.order_id, run.trace_id, own=own, epoch=0)
     except ReadFailed as error:
-        return _not_shown(run, write, error.slug)
+        return _unreadable(run, write, error.slug)
     waited = (run.now - (write.executed_at or write.intent_at)).total_seconds()
     checked = verifier.check(write, refunds=facts.refunds, facts=facts, waited_s=waited, at=clock.rfc3339(run.now))
     if checked.verdict == "not_shown":
@@ -36,10 +37,22 @@ def executed(run: RunState) -> Outcome | Later:
     return _judged(run, write, checked)
 
 
-def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome | Later:
-    """An outage or a lagging list is no verdict; after `verify_for_s` a person looks."""
-    since = write.executed_at or write.intent_at
-    if (run.now - since).total_seconds() > env.read().VERIFY_FOR_S:
+def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome:
+    """A lagging list is no verdict; not seen for `verify_for_s`, a person looks."""
+    since = write.seen_at or write.executed_at or write.intent_at
+    return _ask_again_or_give_up(run, write, why, patience_s=env.read().VERIFY_FOR_S, since=since)
+
+
+def _unreadable(run: RunState, write: SeenWrite, why: str) -> Outcome:
+    """An outage says nothing about the refund: it is waited out for as long as any dependency."""
+    since = write.seen_at or write.executed_at or write.intent_at
+    return _ask_again_or_give_up(run, write, why, patience_s=env.read().DEPENDENCY_FOR_S, since=since)
+
+
+def _ask_again_or_give_up(
+    run: RunState, write: SeenWrite, why: str, *, patience_s: float, since: datetime
+) -> Outcome:  # fmt: skip
+    if (run.now - since).total_seconds() > patience_s:
         event = NewEvent(type="write.unknown", meta={"key": write.key, "error": why})
         return endings.escalate(run, "verification_inconclusive", events=(event,))
     wait = min(env.read().RETRY_S * 2 ** min(run.retries, 5), 60.0)
@@ -49,7 +62,8 @@ def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome | Later:
 def _still_pending(run: RunState, write: SeenWrite, refund: Refund | None) -> Outcome:
     """The provider says pending: kept pending, polled by due time, doubling up to an hour."""
     wait = min(env.read().PENDING_POLL_S * 2 ** min(run.retries, 12), 3600.0)
-    change = WriteChange(key=write.key, state="pending", refund=refund)
+    # One that was answered as done keeps its state: its order is free already, and may be taken.
+    change = WriteChange(key=write.key, state=write.state, refund=refund)
     return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change)
 
 

@@ -11,11 +11,9 @@ from runs.orchestrator.later import Later, until
 from runs.orchestrator.outside import without_connection
 from runs.orchestrator.pauses import back
 from runs.states import On
+from runs.store.admit import VOIDS_BY_MESSAGE
 from tools import gate
 from tools.errors import ReadFailed
-
-# From the second void in a run on, messages are shown on the approval and void nothing (`write-path.md` 6).
-VOIDS_BY_MESSAGE = 1
 
 
 def awaiting_approval(run: RunState) -> Outcome | Later:
@@ -24,12 +22,12 @@ def awaiting_approval(run: RunState) -> Outcome | Later:
     assert approval is not None and pending is not None, "awaiting_approval holds an approval and its action"
     if endings.has(run, "cancel"):
         return endings.cancel(run)
-    if endings.has(run, "message"):
+    if approval.status == "rejected":
+        return _rejected(approval, pending)  # a message that came with it stays unread: gathering answers to it
+    if endings.has(run, "message") or approval.status in ("void", "consumed"):
         return message(run, pending)
     if approval.status == "approved":
         return Outcome(on=On.APPROVAL_GRANTED, events=(_decided(approval),), folded=_folded(run))
-    if approval.status == "rejected":
-        return _rejected(run, approval, pending)
     if approval.status == "pending" and approval.expired:
         return _expired(run, pending)
     return until(run.now, approval.expires_at)
@@ -41,7 +39,8 @@ def _folded(run: RunState) -> int | None:
 
 def message(run: RunState, pending: PendingAction) -> Outcome:
     """A customer's message before the intent: it voids the approval once; afterwards it is shown on it."""
-    if run.voids < VOIDS_BY_MESSAGE:
+    gone = run.approval is not None and run.approval.status in ("void", "consumed")
+    if run.voids < VOIDS_BY_MESSAGE or gone:
         return proposals.superseded(run, pending)
     observations, folded = endings.fold(run)
     wait = (run.approval.expires_at - run.now).total_seconds() if run.approval else 0.0
@@ -60,15 +59,14 @@ def _decided(approval: SeenApproval) -> NewEvent:
     return NewEvent(type="approval.decided", meta=meta, payload={"reason": approval.reason})
 
 
-def _rejected(run: RunState, approval: SeenApproval, pending: PendingAction) -> Outcome:
+def _rejected(approval: SeenApproval, pending: PendingAction) -> Outcome:
     """The rejection reaches model, audit and customer with its reason (M41)."""
     content = {"decision": "rejected", "reason": approval.reason}
     note = NewObservation(
         kind="decision", source=pending.tool, content=content, call_id=pending.call_id, args=pending.args
     )
     return Outcome(
-        on=On.APPROVAL_REJECTED, events=(_decided(approval),), observations=(note,), clear_pending=True,
-        folded=_folded(run),
+        on=On.APPROVAL_REJECTED, events=(_decided(approval),), observations=(note,), clear_pending=True
     )  # fmt: skip
 
 
@@ -106,14 +104,15 @@ def approval_expired(run: RunState) -> Outcome | Later:
     return Later(due_in_s=max(0.05, env.read().ASK_AGAIN_FOR_S - waited))
 
 
-def _ask_again(run: RunState, pending: PendingAction) -> Outcome:
+def _ask_again(run: RunState, pending: PendingAction) -> Outcome | Later:
     """The old approval is not revived: the gate runs afresh on the facts of now."""
     try:
         case = proposals.case_of(run, pending)
         without_connection()
         decision = gate.evaluate(case)
-    except ReadFailed:
-        return endings.escalate(run, "dependency_unavailable")
+    except ReadFailed as error:
+        # The request of staff stays unread, so it is tried again.
+        return Later(due_in_s=5.0) if error.retryable else endings.escalate(run, "dependency_unavailable")
     decision_id = f"{run.run_id}:{pending.call_id}:{run.version}"
     outcome = proposals.answered(run, pending, decision, decision_id, 0)
     return replace(outcome, folded=_folded(run))

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from agentsite import clock, dbtime
 from agentsite.text import storable
+from approvals import queue
 from runs.contracts import Contract, NewEvent
 from runs.errors import RunEnded
 from runs.models import Feedback, Input, Run, RunOrder
@@ -25,6 +26,8 @@ EVENT_OF = {
     "escalate": "notice",
 }
 TERMINAL_VALUES = frozenset(s.value for s in TERMINAL)
+# From the second void in a run on, messages are shown on the approval and void nothing (`write-path.md` 6).
+VOIDS_BY_MESSAGE = 1
 # A write under way is not hurried by an input: it is reconciled first, on its own times.
 NOT_WOKEN = (Status.EXECUTING.value, Status.EXECUTED.value)
 
@@ -102,19 +105,30 @@ def _append(run: Run, kind: str, message_id: str, text: str, by: str) -> int:
         type=EVENT_OF[kind], meta={"kind": kind, "message_id": message_id, "by": by}, payload={"text": text}
     )
     here = events.Position(seq=run.last_seq, head=run.chain_head)
-    position = events.append(str(run.id), here, run.version, [event])
-    Input.objects.create(run=run, seq=position.seq, kind=kind, message_id=message_id, text=text, by=by, at=clock.now())
-    _wake(run, position)
-    return position.seq
+    first = here.seq + 1
+    position = events.append(str(run.id), here, run.version, [event, *_voided(run, kind)])
+    Input.objects.create(run=run, seq=first, kind=kind, message_id=message_id, text=text, by=by, at=clock.now())
+    _wake(run, position, first)
+    return first
 
 
-def _wake(run: Run, position: events.Position) -> None:
+def _voided(run: Run, kind: str) -> tuple[NewEvent, ...]:
+    """A customer's first message voids a waiting or granted approval in its own transaction (`write-path.md` 6)."""
+    if kind != "message" or run.voids >= VOIDS_BY_MESSAGE or run.approval_id is None:
+        return ()
+    approval_id = queue.void(str(run.id), "customer_message")
+    if approval_id is None:
+        return ()
+    return (NewEvent(type="approval.void", meta={"approval_id": approval_id, "reason": "customer_message"}),)
+
+
+def _wake(run: Run, position: events.Position, input_seq: int) -> None:
     due = "due_at" if run.status in NOT_WOKEN else dbtime.now_sql()
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE runs_run SET last_seq = %s, chain_head = %s, last_input_seq = %s, due_at = {due}, "
             f"enqueued_at = NULL, enqueue_tries = 0, updated_at = {dbtime.now_sql()} WHERE id = %s",
-            [position.seq, position.head, position.seq, raw_id(str(run.id))],
+            [position.seq, position.head, input_seq, raw_id(str(run.id))],
         )
 
 

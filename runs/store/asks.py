@@ -5,7 +5,7 @@ from __future__ import annotations
 from approvals import queue
 from runs.contracts import NewApproval, NewEvent, Outcome, RunState
 from runs.errors import RunError
-from runs.states import On, Status
+from runs.states import TERMINAL, On, Status
 
 # Leaving one of these for anything but those voids an open approval in the same transaction (contract, section 4).
 HOLDING = frozenset({Status.AWAITING_APPROVAL, Status.APPROVAL_EXPIRED, Status.APPROVED})
@@ -22,12 +22,13 @@ def apply(run: RunState, outcome: Outcome, to: Status) -> tuple[str | None, tupl
     """(new approval id or None, the events of what was done to approvals)."""
     happened: list[NewEvent] = []
     if outcome.on is On.MESSAGE_SHOWN and run.approval is not None:
-        for message in run.inputs:
+        for message in (i for i in run.inputs if i.kind == "message"):
             queue.show_message(run.approval.approval_id, message.text, message.at)
     if outcome.expire_approval:
         happened.append(_expire(run))
     reason = outcome.void_approval or ("asked_afresh" if outcome.approval else None)
-    if reason is None and run.status in HOLDING and to not in KEEPING and not outcome.expire_approval:
+    leaves = run.status in HOLDING and to not in KEEPING
+    if reason is None and (leaves or to in TERMINAL) and not outcome.expire_approval:
         reason = outcome.reason or outcome.on.value
     if reason is not None:
         happened.extend(_void(run, reason))

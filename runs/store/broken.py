@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from agentsite import dbtime
+from approvals import queue
 from runs.contracts import NewEvent
 from runs.models import OPEN_WRITES, Run, Write
 from runs.states import On, Status, next_status
@@ -22,6 +23,7 @@ def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
         if row.lease_token != token:
             return None
         to = next_status(Status(row.status), On.FAILED)
+        queue.void(run_id, "run_failed")
         meta = {"from": row.status, "to": to.value, "reason": "schema_unknown", "error": why}
         here = events.Position(seq=row.last_seq, head=row.chain_head)
         position = events.append(run_id, here, row.version + 1, [NewEvent(type="run.status", meta=meta)])

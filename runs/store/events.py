@@ -58,7 +58,8 @@ def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) 
 
 def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[Event, Position]:
     key_id, secret = signing_key()
-    moment = clock.now().replace(microsecond=clock.now().microsecond // 1000 * 1000)
+    now = clock.now()
+    moment = now.replace(microsecond=now.microsecond // 1000 * 1000)
     seq, salt = after.seq + 1, secrets.token_hex(16) if event.payload is not None else None
     digest = payload_digest(salt, event.payload)
     signed = signed_part(

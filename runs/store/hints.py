@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from agentsite import dbtime
+from agentsite import dbtime, queues
 from runs.models import LIVE_VALUES
 from runs.store.lease import raw_id
 
 BATCH = 500
 GRACE_S = 3.0
 MAX_GRACE_S = 300.0
-_LIVE = ", ".join(f"'{value}'" for value in LIVE_VALUES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +27,13 @@ class Due:
     tries: int
 
 
-def due_unhinted() -> list[Due]:
-    """Due, unleased (or with a dead lease), and not hinted for within their back-off; oldest first."""
-    now = dbtime.now_sql()
-    power = "POWER(2, LEAST(enqueue_tries, 8))" if connection.vendor == "postgresql" else "(1 << MIN(enqueue_tries, 8))"
+def due_unhinted(queue: str, *, patient: bool) -> list[Due]:
+    """Runs of a queue that are due, unleased (or with a dead lease) and not hinted for lately; oldest first.
+
+    `patient`: the back-off doubles with each hint. Where the queue is empty there is nothing to be patient for.
+    """
+    now, tries = dbtime.now_sql(), "enqueue_tries" if patient else "0"
+    power = f"POWER(2, LEAST({tries}, 8))" if connection.vendor == "postgresql" else f"(1 << MIN({tries}, 8))"
     if connection.vendor == "postgresql":
         quiet = f"enqueued_at < {now} - make_interval(secs => LEAST({GRACE_S} * {power}, {MAX_GRACE_S}))"
     else:
@@ -44,7 +46,7 @@ def due_unhinted() -> list[Due]:
         "AND a.status IN ('approved', 'rejected'))"
     )
     sql = (
-        f"SELECT id, status, enqueue_tries FROM runs_run WHERE status IN ({_LIVE}) "
+        f"SELECT id, status, enqueue_tries FROM runs_run WHERE status IN ({_statuses(queue)}) "
         f"AND (due_at <= {now} OR (status = 'awaiting_approval' AND {decided})) "
         f"AND (lease_token IS NULL OR lease_until < {now}) AND (enqueued_at IS NULL OR {quiet}) "
         "ORDER BY due_at LIMIT %s"
@@ -52,6 +54,10 @@ def due_unhinted() -> list[Due]:
     with connection.cursor() as cursor:
         cursor.execute(sql, [BATCH])
         return [Due(run_id=_text(row[0]), status=row[1], tries=row[2]) for row in cursor.fetchall()]
+
+
+def _statuses(queue: str) -> str:
+    return ", ".join(f"'{value}'" for value in LIVE_VALUES if queues.queue_for(value) == queue)
 
 
 def _text(raw: object) -> str:

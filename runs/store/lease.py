@@ -9,11 +9,10 @@ from typing import Any
 
 from django.db import connection
 
-from agentsite import dbtime, env
+from agentsite import dbtime, env, queues
 from runs.models import LIVE_VALUES
 from runs.states import Status
 
-_LIVE = ", ".join(f"'{value}'" for value in LIVE_VALUES)
 # A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
 _DECIDED = (
     "(status = 'awaiting_approval' AND EXISTS (SELECT 1 FROM approvals_approval a WHERE a.run_id = runs_run.id "
@@ -45,13 +44,19 @@ def handler_deadline_s() -> float:
     return max(model, write, reads) + 5
 
 
+def _mine() -> str:
+    """Statuses whose queue this process consumes: a late hint must not run money work without its credential."""
+    names = [value for value in LIVE_VALUES if queues.queue_for(value) in env.read().queues]
+    return ", ".join(f"'{name}'" for name in names) or "''"
+
+
 def claim(run_id: str) -> Claimed | None:
-    """Take a due run for this process, counting the try before the work; None where it is not due or held."""
+    """Take a due run for this process, counting the try before the work; None where it is not due, held or not ours."""
     token = secrets.token_hex(16)
     now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
     sql = (
         f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "
-        f"attempts = attempts + 1 WHERE id = %s AND status IN ({_LIVE}) "
+        f"attempts = attempts + 1 WHERE id = %s AND status IN ({_mine()}) "
         f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) "
         "RETURNING status, attempts, version"
     )
@@ -78,18 +83,22 @@ def renew(run_id: str, token: str) -> bool:
     return renewed == 1
 
 
-def release(run_id: str, token: str, due_in_s: float | None, *, failed: bool = False) -> None:
+def release(
+    run_id: str, token: str, due_in_s: float | None, *, seen: int | None = None, failed: bool = False
+) -> None:  # fmt: skip
     """Give a run back without a transition, due in so many seconds (None: as it was).
 
-    A handler that returned clears the count of tries; one that raised (`failed`) keeps it, so a loop ends.
+    `seen` is the last input the handler looked at: one that came later keeps the run due at once. A handler that
+    returned clears the count of tries; one that raised (`failed`) keeps it, so a loop ends.
     """
     changes = ["lease_token = NULL", "lease_until = NULL", "lease_deadline = NULL"]
     params: list[Any] = []
     if not failed:
         changes.append("attempts = 0")
     if due_in_s is not None:
-        changes.append(f"due_at = {dbtime.plus_sql()}")
-        params.append(dbtime.plus_param(due_in_s))
+        changes.append(f"due_at = CASE WHEN last_input_seq = {'%s' if seen is not None else 'last_input_seq'} "
+                       f"THEN {dbtime.plus_sql()} ELSE due_at END")  # fmt: skip
+        params += [seen, dbtime.plus_param(due_in_s)] if seen is not None else [dbtime.plus_param(due_in_s)]
         changes.append(f"enqueued_at = {dbtime.now_sql() if due_in_s <= 0 else 'NULL'}, enqueue_tries = 0")
     sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s"
     with connection.cursor() as cursor:

@@ -35,6 +35,13 @@ from tools.contracts import Proposal
 def load(run_id: str, token: str) -> RunState:
     """The run as of now, fenced by `token`. Raises UnknownSchema where no code of ours can read it."""
     row = Run.objects.get(id=run_id)
+    try:
+        return _state(row, run_id, token)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnknownSchema(f"{type(error).__name__}: {error}") from None
+
+
+def _state(row: Run, run_id: str, token: str) -> RunState:
     now = dbtime.now()
     pending = row.pending_action
     return RunState(
@@ -103,9 +110,10 @@ def seen_write(w: Write, tries: list[Attempt]) -> SeenWrite:
     return SeenWrite(
         key=w.key, order_id=w.order_id, payment_id=w.payment_id, tool=w.tool, args=w.args, action_hash=w.action_hash,
         approval_id=w.approval_id, decision_id=w.decision_id, body=w.body,
+        origin=w.origin,
         amount=Money(minor=w.amount_minor, currency=w.currency), state=w.state, refund_id=w.refund_id,
         refund_state=w.refund_state, call_id=w.call_id, intent_at=w.intent_at, unknown_since=w.unknown_since,
-        absent_at=w.absent_at, executed_at=w.executed_at, looks=w.looks,
+        absent_at=w.absent_at, executed_at=w.executed_at, seen_at=w.seen_at, looks=w.looks,
         attempts=tuple(
             SeenAttempt(
                 number=a.number, prepared_at=a.prepared_at, sent_at=a.sent_at, gives_up_at=a.gives_up_at,

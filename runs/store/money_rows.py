@@ -16,7 +16,7 @@ from agentsite.money import Money
 from approvals import queue
 from runs.contracts import Intent, NewEvent, Outcome, RunState, SeenWrite, WriteChange
 from runs.errors import Fenced, IntentLost
-from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Qualification, Run, RunOrder, Write
+from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Run, RunOrder, Write
 from runs.store import events
 from tools.contracts import OwnWrite, Release, SentMark, UsedSoFar
 
@@ -43,7 +43,7 @@ def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEven
     if outcome.intent is not None:
         return _intend(run, outcome.intent, last_input_seq)
     if outcome.resend is not None:
-        return _prepare_again(run, outcome.resend)
+        return _prepare_again(run, outcome.resend, last_input_seq)
     if outcome.write is not None:
         change_write(outcome.write)
     return ()
@@ -58,8 +58,9 @@ def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEven
     if run.write_attempts >= run.contract.limits.max_write_attempts:
         raise IntentLost("attempts")
     _take_order(release)
-    _count(run, release, needs_person=intent.needs_person)
-    number = _write_row(run, intent)
+    windows = _windows()
+    _count(run, release, windows, needs_person=intent.needs_person)
+    number = _write_row(run, intent, windows)
     RunOrder.objects.bulk_create(
         [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
     )
@@ -83,10 +84,15 @@ def _consume(release: Release) -> None:
 def _still_qualified(qualification_id: int | None) -> None:
     if qualification_id is None:
         raise IntentLost("route")
-    found = Qualification.objects.select_for_update().filter(id=qualification_id, revoked=False)
-    valid = [q for q in found if q.ends_at is None or q.ends_at > dbtime.now()]
-    if not valid:
-        raise IntentLost("route")
+    share = _SHARE.get(connection.vendor, "")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM runs_qualification WHERE id = %s AND NOT revoked "
+            f"AND (ends_at IS NULL OR ends_at > {dbtime.now_sql()}){share}",
+            [qualification_id],
+        )
+        if cursor.fetchone() is None:
+            raise IntentLost("route")
 
 
 def _take_order(release: Release) -> None:
@@ -105,10 +111,10 @@ def _windows() -> tuple[str, str]:
     return now.strftime("%Y-%m-%d"), now.strftime("%Y-%m-%dT%H")
 
 
-def _count(run: RunState, release: Release, *, needs_person: bool) -> None:
+def _count(run: RunState, release: Release, windows: tuple[str, str], *, needs_person: bool) -> None:
     """Both totals are bumped by one conditional UPDATE each; a person's approval lifts the customer's, not the
     tenant's."""
-    day, hour = _windows()
+    day, hour = windows
     customer = run.contract.actor.customer_id
     _bump(release, "tenant_hour", "", hour, release.tenant_limit)
     _bump(release, "customer_day", customer, day, None if needs_person else release.customer_limit)
@@ -127,18 +133,21 @@ def _bump(release: Release, scope: str, subject: str, window: str, limit: tuple[
         raise IntentLost(scope)
 
 
-def _write_row(run: RunState, intent: Intent) -> int:
+def _write_row(run: RunState, intent: Intent, windows: tuple[str, str]) -> int:
     """Insert the write and its next attempt; one that never left us may be remade under its key."""
     release, now = intent.release, dbtime.now()
-    day, hour = _windows()
+    day, hour = windows
     earlier = Write.objects.filter(key=release.key).first()
-    if earlier is not None and Attempt.objects.filter(write=earlier, sent_at__isnull=False).exists():
+    if earlier is not None and (
+        earlier.state != "not_sent" or Attempt.objects.filter(write=earlier, sent_at__isnull=False).exists()
+    ):
         raise IntentLost("key_used")
     values: dict[str, Any] = {
         "run_id": run.run_id, "tenant_id": run.tenant_id, "order_id": release.order_id,
         "payment_id": release.payment_id, "tool": release.tool, "args": release.args,
         "action_hash": release.action_hash, "approval_id": release.approval_id, "decision_id": release.decision_id,
-        "body": release.body, "amount_minor": release.amount.minor, "currency": release.amount.currency,
+        "body": release.body, "origin": release.origin, "amount_minor": release.amount.minor,
+        "currency": release.amount.currency,
         "state": "intent", "call_id": intent.pending.call_id, "customer_id": run.contract.actor.customer_id,
         "intent_at": now, "unknown_since": None, "absent_at": None, "closed_at": None, "result": None,
         "customer_window": day, "tenant_window": hour, "look_at": now + timedelta(seconds=env.read().RECONCILE_FOR_S),
@@ -153,8 +162,10 @@ def _prepare(key: str) -> int:
     return int(last) + 1
 
 
-def _prepare_again(run: RunState, release: Release) -> tuple[NewEvent, ...]:
+def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tuple[NewEvent, ...]:
     """Release a write of ours once more: a next attempt where the last one was sent."""
+    if last_input_seq != run.last_input_seq:
+        raise IntentLost("input")
     taken = OrderGuard.objects.filter(
         tenant_id=release.tenant_id, order_id=release.order_id, epoch=release.epoch
     ).update(epoch=F("epoch") + 1)
@@ -181,7 +192,7 @@ def change_write(change: WriteChange) -> None:
         values |= _refund_values(change)
     if change.state == "unknown" and row.unknown_since is None:
         values["unknown_since"] = now
-    if change.absent and row.absent_at is None:
+    if change.absent:
         values["absent_at"] = now
     if change.state in ("confirmed", "pending") and row.executed_at is None:
         values["executed_at"] = now
@@ -204,7 +215,7 @@ def _refund_values(change: WriteChange) -> dict[str, Any]:
         "refund_id": refund.refund_id, "payment_id": refund.payment_id, "order_id": refund.order_id,
         "state": refund.state, "amount": refund.amount.wire(), "created_at": refund.created_at,
     }  # fmt: skip
-    return {"refund_id": refund.refund_id, "refund_state": refund.state, "result": result}
+    return {"refund_id": refund.refund_id, "refund_state": refund.state, "result": result, "seen_at": dbtime.now()}
 
 
 def _answer(key: str, answer: str) -> None:
@@ -287,11 +298,23 @@ def used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, 
     on_order = Write.objects.filter(
         tenant_id=tenant_id, order_id=order_id, currency=currency, intent_at__gte=dbtime.now() - ORDER_WINDOW
     ).exclude(state__in=GONE).exclude(key=leave_out)  # fmt: skip
+    again = Write.objects.filter(key=leave_out, currency=currency).first() if leave_out else None
     return UsedSoFar(
         agent_on_order_minor=sum(on_order.values_list("amount_minor", flat=True)),
-        customer_day=_counted(tenant_id, "customer_day", customer_id, currency, day),
-        tenant_hour=_counted(tenant_id, "tenant_hour", "", currency, hour),
+        customer_day=_less(
+            _counted(tenant_id, "customer_day", customer_id, currency, day),
+            again if again and again.customer_window == day else None,
+        ),
+        tenant_hour=_less(
+            _counted(tenant_id, "tenant_hour", "", currency, hour),
+            again if again and again.tenant_window == hour else None,
+        ),
     )
+
+
+def _less(used: tuple[int, int], write: Write | None) -> tuple[int, int]:
+    """A total without a write that is counted in it and is being released once more."""
+    return (used[0] - 1, used[1] - write.amount_minor) if write else used
 
 
 def _counted(tenant_id: str, scope: str, subject: str, currency: str, window: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ A terminal status never changes; the outcome may be corrected, with an event (`w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import F
@@ -20,8 +20,8 @@ from runs.store.load import seen_write
 from runs.store.money_rows import change_write
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-# 1 h, 6 h, then daily for 30 days; afterwards only a person settles it.
-LOOKS_S = (HOUR_S, 6 * HOUR_S, *([DAY_S] * 30))
+# After the run's end: at 1 h, 6 h, then daily for 30 days; afterwards only a person settles it.
+LOOKS_S = (HOUR_S, 6 * HOUR_S, *(DAY_S * day for day in range(1, 31)))
 HINT_AGAIN_S = 60.0
 BATCH = 50
 
@@ -35,7 +35,8 @@ class OpenWrite:
     tenant_id: str
     agent: str
     trace_id: str
-    looks: int
+    ended_at: datetime
+    others: tuple[str, ...]
 
 
 def due_writes() -> list[str]:
@@ -49,24 +50,27 @@ def due_writes() -> list[str]:
 
 
 def open_write(key: str) -> OpenWrite | None:
-    """The write, if it is still open and its run has ended."""
+    """The write, if it is still open and its run has ended; `others` are the states of the run's other writes."""
     row = Write.objects.select_related("run").filter(key=key, state__in=OPEN_WRITES).first()
     if row is None or row.run.status not in {s.value for s in TERMINAL}:
         return None
     tries = list(Attempt.objects.filter(write_id=key).order_by("number"))
     return OpenWrite(
         write=seen_write(row, tries), run_id=str(row.run_id), tenant_id=row.tenant_id, agent=row.run.agent,
-        trace_id=row.run.trace_id, looks=row.looks,
+        trace_id=row.run.trace_id, ended_at=row.run.completed_at or row.run.updated_at,
+        others=tuple(Write.objects.filter(run_id=row.run_id).exclude(key=key).values_list("state", flat=True)),
     )  # fmt: skip
 
 
-def put_off(key: str, looks: int, *, absent: bool = False) -> None:
+def put_off(found: OpenWrite, *, absent: bool = False) -> None:
     """Nothing to be told yet: look again at the timer's next step, or never by ourselves any more."""
-    step = LOOKS_S[looks] if looks < len(LOOKS_S) else None
-    look_at = dbtime.now() + timedelta(seconds=step) if step is not None else None
-    Write.objects.filter(key=key).update(look_at=look_at, looks=F("looks") + 1)
+    now = dbtime.now()
+    since_end = (now - found.ended_at).total_seconds()
+    step = next((s for s in LOOKS_S if s > since_end), None)
+    values: dict[str, object] = {"look_at": found.ended_at + timedelta(seconds=step) if step else None}
     if absent:
-        Write.objects.filter(key=key, absent_at__isnull=True).update(absent_at=dbtime.now())
+        values["absent_at"] = now
+    Write.objects.filter(key=found.write.key).update(looks=F("looks") + 1, **values)
 
 
 def settle(found: OpenWrite, change: WriteChange, *, outcome: str | None, event: NewEvent) -> None:

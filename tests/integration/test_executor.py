@@ -94,8 +94,14 @@ def release(**changes: Any) -> Release:
         epoch=1,
         customer_limit=None,
         tenant_limit=None,
+        origin="",
     )
     return replace(ticket, **changes)
+
+
+def sent(ticket: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
+    """Executes a release made for this very backend."""
+    return executor.execute(replace(ticket, origin=backend.url), mark, backend)
 
 
 def mark(window_s: float = 5, age_s: float = 0) -> SentMark:
@@ -152,13 +158,13 @@ def test_execute_refuses_a_tampered_release_before_a_socket_opens(
 ) -> None:
     server.on(REFUNDS, ok(REFUND, 201))
     with pytest.raises(TamperedRelease):
-        executor.execute(ticket, mark(), backend)
+        sent(ticket, mark(), backend)
     assert server.calls == []
 
 
 def test_execute_refuses_the_backend_of_another_tenant(server: Loopback, backend: Backend) -> None:
     with pytest.raises(TamperedRelease):
-        executor.execute(release(), mark(), replace(backend, tenant_id="t_other"))
+        sent(release(), mark(), replace(backend, tenant_id="t_other"))
     assert server.calls == []
 
 
@@ -166,13 +172,13 @@ def test_execute_refuses_the_backend_of_another_tenant(server: Loopback, backend
 def test_execute_sends_nothing_late(server: Loopback, backend: Backend, window_s: float, age_s: float) -> None:
     server.on(REFUNDS, ok(REFUND, 201))
     with pytest.raises(OutcomeUnknown) as raised:
-        executor.execute(release(), mark(window_s, age_s), backend)
+        sent(release(), mark(window_s, age_s), backend)
     assert (raised.value.slug, server.calls) == ("not_sent_in_time", [])
 
 
 def test_execute_sends_in_the_last_moment_that_leaves_its_whole_timeout(server: Loopback, backend: Backend) -> None:
     server.on(REFUNDS, ok(REFUND, 201))
-    assert executor.execute(release(), mark(5, 3.5), backend).refund.refund_id == "rf_3301"
+    assert sent(release(), mark(5, 3.5), backend).refund.refund_id == "rf_3301"
 
 
 def test_execute_without_the_write_credential_sends_nothing(
@@ -180,7 +186,7 @@ def test_execute_without_the_write_credential_sends_nothing(
 ) -> None:
     environment.delenv("T_WRITE")
     with pytest.raises(OutcomeUnknown) as raised:
-        executor.execute(release(), mark(), backend)
+        sent(release(), mark(), backend)
     assert (raised.value.slug, server.calls) == ("credential_missing", [])
 
 
@@ -203,7 +209,7 @@ def test_execute_never_sends_twice_whatever_comes_back(
     server.on(REFUNDS, answer)
     started = time.monotonic()
     with pytest.raises(error) as raised:
-        executor.execute(release(), mark(), backend)
+        sent(release(), mark(), backend)
     assert time.monotonic() - started < 1.4
     time.sleep(0.05)
     assert (raised.value.slug, posts(server)) == (slug, 1)
@@ -212,5 +218,12 @@ def test_execute_never_sends_twice_whatever_comes_back(
 def test_executes_side_by_side_send_one_request_each(server: Loopback, backend: Backend) -> None:
     server.on(REFUNDS, ok(REFUND, 201))
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: executor.execute(release(), mark(), backend), range(24)))
+        answers = list(pool.map(lambda _: sent(release(), mark(), backend), range(24)))
     assert (len(answers), posts(server)) == (24, 24)
+
+
+def test_release_for_another_business_system_is_not_sent(server: Loopback, backend: Backend) -> None:
+    elsewhere = replace(release(), origin="https://old.example")
+    with pytest.raises(executor.TamperedRelease):
+        executor.execute(elsewhere, mark(), backend)
+    assert posts(server) == 0

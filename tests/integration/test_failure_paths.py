@@ -1,10 +1,11 @@
-"""The five failure paths of the mission, and what its rows say of empty turns, outages and split ceilings.
+"""The five failure paths of the mission, and what its rows say of empty turns and outages.
 
 Each ends with what the customer is told, word for word, and with the refund that did not happen.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 
 from agentsite.refusals import Refusal
 from approvals.models import Approval
-from runs.models import Counter, Run
-from tests.system.business import captures, order
+from runs.models import Run
+from tests.system.business import order
 from tests.world import KEY, TENANT, World, final, gather, inr, reads, refund, s0, turn
 from tools.models import PolicyDocument
 from tools.policy import documents
@@ -164,8 +165,9 @@ def test_turn_without_use_is_recorded_and_retried_a_bounded_number_of_times(
 
 def test_proposal_cut_by_length_is_no_proposal_though_it_parses(world: World) -> None:
     """B45: twenty cut from two thousand."""
-    cut = turn(text='{"tool":"issue_refund","args":{"order_id":"8472","payment_id":"pay_9002","amount":'
-               '{"amount":"20","currency":"INR"},"reason":"x"},"evidence":["obs_2"]}', finish_reason="length")  # fmt: skip
+    args = {"order_id": "8472", "payment_id": "pay_9002", "amount": inr("20"), "reason": "x"}
+    proposal = {"tool": "issue_refund", "args": args, "evidence": ["obs_2"]}
+    cut = turn(text=json.dumps(proposal), finish_reason="length")
     run = world.start(script=[*gather(), cut, refund(), final()])
     assert (run.status, world.errors(run)[0]["error"]) == ("awaiting_approval", "cut_by_length")
     assert (Approval.objects.count(), world.approval(run).amount_minor) == (1, 200_000)
@@ -329,173 +331,3 @@ def test_rejection_reaches_the_model_and_the_customer_with_its_reason(world: Wor
     [decision] = run.observations.filter(kind="decision")
     assert decision.content == {"decision": "rejected", "reason": "the second capture was a pre-authorisation"}
     assert "did not approve it. The reason given: “the second capture was a pre-authorisation”" in world.said(run)
-
-
-# --- ceilings that cannot be split (M118) ------------------------------------------------------------------------
-
-
-def _all_due(world: World, *payments: str) -> None:
-    """Order 8472 was cancelled: everything that was captured may go back."""
-    world.seed(amount_due=inr("0.00"), payments=captures("8472", *payments))
-
-
-def test_second_half_of_a_split_refund_needs_a_person_in_one_run(world: World) -> None:
-    _all_due(world)
-    run = world.start(script=[*gather(), refund("pay_9001", "999.00"), refund("pay_9002", "999.00"), final()])
-    assert (run.status, world.posts()) == ("awaiting_approval", [("pay_9001", "999.00", KEY[:-1] + "1")])
-    assert (world.approval(run).payment_id, world.approval(run).rule) == ("pay_9002", "refund_above_1000_requires_approval")
-    assert "reference is" in world.said(run) and "A further refund has been proposed" in world.said(run)
-    world.reject(run)
-    run = world.resume(run)
-    assert (run.status, run.outcome, len(world.posts())) == ("completed", "refunded", 1)
-    assert "A member of our team reviewed a further refund and did not approve it." in world.said(run)
-
-
-def test_second_part_of_a_split_refund_needs_a_person_in_five_runs(world: World) -> None:
-    names = [f"pay_900{n}" for n in range(1, 6)]
-    _all_due(world, *names)
-    runs = [world.start(f"req-{p}", script=s0(refund(p, "999.00"))) for p in names]
-    assert [r.status for r in runs] == ["completed", *["awaiting_approval"] * 4]
-    assert [p for p, _, _ in world.posts()] == ["pay_9001"]
-
-
-def test_ceiling_counts_what_the_agent_refunded_on_the_order_before(world: World) -> None:
-    _all_due(world, "pay_9001", "pay_9002", "pay_9003")
-    first = world.start("req-1", script=s0(refund("pay_9001")))
-    world.approve(first)
-    world.resume(first)
-    second = world.start("req-2", script=s0(refund("pay_9002")))
-    assert (second.status, world.approval(second).required) == ("awaiting_approval", 1)
-    world.approve(second)
-    world.resume(second)
-    third = world.start("req-3", script=s0(refund("pay_9003")))
-    assert (third.status, world.rules(third)) == ("completed", ["amount_exceeds_ceiling"])
-    assert len(world.posts()) == 2
-
-
-def _orders(world: World, *order_ids: str) -> None:
-    rows = [order(i, amount_due=inr("0.00")) for i in order_ids]
-    world.sandbox.control("/_seed", orders=rows, payments=[p for i in order_ids for p in captures(i, f"pay_{i}")])
-
-
-def _small(world: World, order_id: str) -> Run:
-    script = [*gather(order_id), refund(f"pay_{order_id}", "100.00", order_id=order_id), final()]
-    return world.start(f"req-{order_id}", script=script, order_ids=[order_id])
-
-
-def test_customer_total_of_a_day_sends_the_next_refund_to_a_person(world: World) -> None:
-    _orders(world, "1", "2", "3", "4")
-    assert [_small(world, i).status for i in "123"] == ["completed"] * 3
-    fourth = _small(world, "4")
-    assert (fourth.status, world.approval(fourth).rule) == ("awaiting_approval", "customer_day_total_requires_approval")
-    world.approve(fourth)
-    assert (world.resume(fourth).outcome, len(world.posts())) == ("refunded", 4)
-    assert Counter.objects.get(scope="customer_day").count == 4
-
-
-def test_tenant_total_of_an_hour_stops_writes_even_approved_ones(world: World) -> None:
-    totals = {"INR": {"tenant_hour": {"count": 1, "amount": "200000.00"}}}
-    world.profile(aggregates=totals)
-    _orders(world, "1", "2")
-    assert _small(world, "1").status == "completed"
-    second = _small(world, "2")
-    assert (second.status, world.approval(second).rule) == ("awaiting_approval", "tenant_hour_total_requires_approval")
-    world.approve(second)
-    second = world.resume(second)
-    assert (second.status, second.waiting_for, len(world.posts())) == ("approved", "staff", 1)
-    assert world.events(second, "notice")[-1]["held"] == "tenant_hour_total"
-
-
-def test_large_refund_needs_two_different_people(world: World) -> None:
-    """M38."""
-    world.limits(max_amount="5000.00", two_people_above="1500.00")
-    run = world.start()
-    assert (world.approval(run).required, world.approval(run).large) == (2, True)
-    with pytest.raises(Refusal) as small:
-        world.approve(run, by="lead_17")
-    assert (small.value.slug, world.approve(run, by="senior_1", large=True).remaining) == ("not-permitted", 1)
-    assert world.approve(run, by="senior_1", large=True).kind == "same-again"
-    assert (world.resume(run).status, world.posts()) == ("awaiting_approval", [])
-    world.approve(run, by="senior_2", large=True)
-    assert (world.resume(run).outcome, len(world.posts())) == ("refunded", 1)
-
-
-# --- what comes in between -----------------------------------------------------------------------------------------
-
-
-def test_message_before_the_intent_voids_the_approval_and_the_run_gathers_again(world: World) -> None:
-    """M105."""
-    run = world.start(script=[*gather(), refund(), final(), final()])
-    world.approve(run)
-    world.message(run, "Please do not refund, I found the money.")
-    run = world.resume(run)
-    assert (run.status, run.outcome, world.posts()) == ("completed", "answered", [])
-    assert (world.approval(run).status, world.approval(run).void_reason) == ("void", "customer_message")
-
-
-def test_cancel_before_the_intent_refunds_nothing_and_after_it_is_reconciled(world: World) -> None:
-    """M22, B81."""
-    early = world.start("req-early")
-    world.approve(early)
-    world.cancel(early)
-    early = world.resume(early)
-    assert (early.status, early.outcome, world.posts()) == ("cancelled", "cancelled", [])
-    late = world.start("req-late")
-    world.approve(late, by="lead_18")
-    world.sandbox.fault("POST /v1/refunds", "drop_after")
-    world.settings(RETRY_S="2")
-    assert world.resume(late).status == "executing"
-    world.cancel(late)
-    late = world.resume(late, until="completed")
-    assert (late.outcome, len(world.refunds())) == ("refunded", 1)
-    assert "has been made and confirmed" in world.said(late)
-
-
-@pytest.mark.parametrize("mode", ["drop_after", "delay_after:2.5", "status_after:500", "garbage", "empty", "truncate"])
-def test_lost_answer_of_a_refund_is_looked_up_and_never_repeated(world: World, mode: str) -> None:
-    """M50: unknown is not failed."""
-    world.settings(WRITE_TIMEOUT_S="0.5")
-    world.sandbox.fault("POST /v1/refunds", mode)
-    run = world.start()
-    world.approve(run)
-    run = world.resume(run, until="completed")
-    assert (run.outcome, len(world.refunds()), len(world.posts())) == ("refunded", 1, 1)
-    assert [e["key"] for e in world.events(run, "write.unknown")] == [KEY]
-
-
-@pytest.mark.parametrize("mode", ["drop_before", "status:503"])
-def test_refund_that_never_arrived_goes_again_under_its_key(world: World, mode: str) -> None:
-    world.sandbox.fault("POST /v1/refunds", mode)
-    run = world.start()
-    world.approve(run)
-    run = world.resume(run, until="completed")
-    assert (run.outcome, len(world.refunds()), run.write_attempts) == ("refunded", 1, 2)
-    assert (len(world.sandbox.posts()), set(world.posts())) == (2, {("pay_9002", "2000.00", KEY)})
-
-
-def test_refund_of_another_amount_than_asked_is_a_mismatch_and_nothing_follows(world: World) -> None:
-    """M53."""
-    world.sandbox.fault("POST /v1/refunds", 'amount:{"amount": "1500.00", "currency": "INR"}')
-    run = world.start()
-    world.approve(run)
-    run = world.resume(run)
-    assert (run.status, run.reason, len(world.posts())) == ("escalated", "verification_failed", 1)
-    assert (run.verification["expected"]["amount"], run.verification["found"]["amount"]) == (inr("2000.00"), inr("1500.00"))
-    assert run.outcome == "handed_to_staff"
-    assert world.said(run) == (
-        f"{FOUND} A refund of 2,000.00 INR to payment pay_9002 on order 8472 has been submitted with the reference "
-        f"{world.refunds()[0]['refund_id']}; we have not confirmed it yet. What we see of it does not match what was "
-        "asked for; a specialist is checking it."
-    )
-
-
-def test_refund_made_beside_us_shows_as_over_refunded(world: World) -> None:
-    world.may_over_refund = True
-    world.sandbox.fault("POST /v1/refunds", "hide:0.3")
-    run = world.start()
-    world.approve(run)
-    run = world.resume(run, patience_s=0.0)
-    beside = world.sandbox.control("/_refunds", payment_id="pay_9001", amount=inr("2000.00"))
-    run = world.resume(run, until="escalated")
-    assert (run.reason, len(world.posts())) == ("over_refunded", 1)
-    assert run.verification["other_refunds"] == [beside["refund_id"]]

@@ -94,7 +94,8 @@ def _tampered(run: Run, **changes: Any) -> Any:
 
 
 def test_approval_cannot_authorise_changed_action(world: World) -> None:
-    for number, changes in enumerate([{"amount": inr("4000.00")}, {"payment_id": "pay_9001"}, {"reason": "other"}]):
+    tampered: list[Any] = [{"amount": inr("4000.00")}, {"payment_id": "pay_9001"}, {"reason": "other"}]
+    for number, changes in enumerate(tampered):
         run = world.start(f"req-{number}")
         world.approve(run)
         Run.objects.filter(pk=run.pk).update(pending_action=_tampered(run, **changes))
@@ -147,7 +148,7 @@ def test_injected_proposals_are_denied_each_for_its_own_reason(world: World, pro
 
 @pytest.mark.parametrize("field", ["account", "destination", "max_amount"])
 def test_injected_argument_that_no_tool_takes_is_invalid(world: World, field: str) -> None:
-    run = world.start(script=[*gather(), refund(**{field: "99"})])
+    run = world.start(script=[*gather(), refund(**dict[str, Any]({field: "99"}))])
     assert (run.status, run.reason, world.posts()) == ("escalated", "repair_exhausted", [])
     assert [(e["error"], e["field"]) for e in world.errors(run)] == [("invalid_arguments", field)] * 3
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from runs import qualification
 from runs.management import output, staff, tenancy
+from runs.management.base import SiteCommand
 from runs.management.schema import missing_migrations
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Make the default tenant t_acme_in with its refunds profile, policy POL-REF-004, groups and permissions, and "
         "qualify the offline model. Idempotent: what exists is kept. Exit codes: 0 done, 1 failed, 2 usage."

@@ -7,14 +7,15 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from agentsite import env
 from agentsite.tenants.models import Tenant
 from runs.management import output, staff
+from runs.management.base import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Make a staff user who sees the tenant and may approve and reject. The password is APPROVER_PASSWORD, else "
         "made and printed once. On a user who exists, the rights are set as given and the password changes only where "

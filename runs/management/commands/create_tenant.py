@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from agentsite import canonical
 from agentsite.tenants.profiles import TENANT_ID, Profile
 from runs.management import output, tenancy
+from runs.management.base import SiteCommand
 from tools.contracts import Json
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Make a tenant with the profile of FILE (JSON). On a tenant that exists, the profile replaces the one in force "
         "for runs to come, as a new revision. Exit codes: 0 done, 1 failed, 2 usage."

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from agentsite.tenants.models import Tenant
 from runs.api.auth import SCOPES
 from runs.management import output, staff
+from runs.management.base import SiteCommand
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Make a token for a client program. The token alone is the last line of the output; it is never shown again. "
         "Exit codes: 0 done, 1 failed, 2 usage."

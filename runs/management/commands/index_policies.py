@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from runs.management.base import SiteCommand
 from tools.models import PolicyDocument
 from tools.policy.documents import PolicyError, load_directory
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = (
         "Load every *.md of a directory as policies of a tenant: all or none. Exit code 1 where a file is refused, "
         "2 where the command was used wrongly."

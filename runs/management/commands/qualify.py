@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from agentsite import clock, env
 from runs import qualification
+from runs.management.base import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "Qualify a model route by hand to propose writes: 30 days, on record. Shell access stands for a superuser."
 
     def add_arguments(self, parser: CommandParser) -> None:

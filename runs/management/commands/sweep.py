@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from runs import sweeper
+from runs.management.base import SiteCommand
 
 
-class Command(BaseCommand):
+class Command(SiteCommand):
     help = "One pass of recovery: find due runs that nobody works on, and hint for them."
 
     def add_arguments(self, parser: CommandParser) -> None:

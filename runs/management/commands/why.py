@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from agentsite.clock import parse_rfc3339
@@ -35,10 +36,10 @@ class Command(SiteCommand):
         found = explain.explain(explain.read(find_run(options["run"], options["tenant"])))
         if options["json"]:
             return output.data(self.stdout, found.wire())
-        console = output.console(self.stdout)
         for part in _parts(found):
-            console.print(part)
-        return None
+            output.show(self.stdout, part)
+        good = found.outcome in ("refunded", "no_refund_due", "answered")
+        return output.framed(self.stdout, found.answer, title="In short", style="green" if good else "yellow")
 
 
 def _parts(found: Explanation) -> Iterator[RenderableType]:
@@ -47,8 +48,6 @@ def _parts(found: Explanation) -> Iterator[RenderableType]:
         yield output.heading(f"\n{title}")
         yield body
     yield ""
-    good = found.outcome in ("refunded", "no_refund_due", "answered")
-    yield output.panel(Text(found.answer), title="In short", style="green" if good else "yellow")
 
 
 def _sections(found: Explanation) -> Iterator[tuple[str, RenderableType]]:
@@ -177,7 +176,7 @@ def _decision(one: Answered) -> str:
     return f"{visible(one.by)} {said} on {_moment(one.at)}{why}"
 
 
-def _pairs() -> Any:
+def _pairs() -> Table:
     grid = output.grid(12, None)
     grid.columns[0].style = "dim"
     return grid
@@ -199,7 +198,7 @@ def _wrote(w: Wrote) -> RenderableType:
     return grid
 
 
-def _add_looks(grid: Any, w: Wrote) -> None:
+def _add_looks(grid: Table, w: Wrote) -> None:
     for look in w.look_ups:
         words = spoken(str(look["type"]).partition(".")[2])
         found = " ".join(visible(str(look[k])) for k in ("error", "refund_id", "state") if look.get(k))
