@@ -19,6 +19,7 @@ from tools.contracts import (
     Json,
     Release,
     SentMark,
+    WriteAnswer,
     action_hash,
 )
 from tools.errors import OutcomeUnknown, Refused, ToolError

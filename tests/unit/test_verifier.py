@@ -33,9 +33,10 @@ def write(**changes: Any) -> SeenWrite:
     attempt = SeenAttempt(number=1, prepared_at=NOW, sent_at=NOW, gives_up_at=None, answer="created")
     fields: dict[str, Any] = {
         "key": KEY, "order_id": "8472", "payment_id": "pay_9002", "tool": "issue_refund", "args": {},
-        "action_hash": "", "approval_id": "apr_1", "decision_id": "dec_1", "body": body, "origin": "http://127.0.0.1:8090", "amount": inr(2000),
+        "action_hash": "", "approval_id": "apr_1", "decision_id": "dec_1", "body": body, "amount": inr(2000),
+        "origin": "http://127.0.0.1:8090", "seen_at": None,
         "state": "confirmed", "refund_id": "rf_3301", "refund_state": "succeeded", "call_id": "c1", "intent_at": NOW,
-        "unknown_since": None, "absent_at": None, "executed_at": NOW, "seen_at": None, "looks": 0, "attempts": (attempt,),
+        "unknown_since": None, "absent_at": None, "executed_at": NOW, "looks": 0, "attempts": (attempt,),
     }  # fmt: skip
     return SeenWrite(**(fields | changes))
 
