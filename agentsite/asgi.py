@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentsite.settings")
 
 from django.conf import settings
 from django.core.asgi import get_asgi_application
+
+# Static files are few, small and read from disk: that WhiteNoise hands them over synchronously is no news.
+warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
 Scope = dict[str, Any]
 Message = Mapping[str, Any]

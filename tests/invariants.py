@@ -80,18 +80,18 @@ def never_silently_stuck(run: Run) -> None:
 
 def nothing_said_without_an_observation(world: World, run: Run) -> None:
     """I4: every id and amount in the customer's texts was observed, and no outcome is claimed that is not so."""
-    texts = [reply.customer_message(store.story(str(run.pk))), run.reply or ""]
+    last = [reply.customer_message(store.story(str(run.pk))), run.reply or ""]
     results = Observation.objects.filter(run=run, kind="result")
     known = canonical([o.content for o in results]).decode() + " ".join(_of_writes(run))
     amounts = {str(a) for o in results for a in _amounts(o.content)} | set(_of_writes(run))
     mine = [r for r in (*world.before, *world.refunds()) if (r["metadata"] or {}).get("run_id") == str(run.pk)]
-    for text in texts:
+    for text in {*last, *world.heard.get(str(run.pk), set())}:
         facts = text.replace("The reason given:", "\0").split("\0")[0]
         assert not [i for i in NAMED.findall(facts) if i.rstrip("_") not in known], text
         assert not [a for a in AMOUNT.findall(facts) if a not in amounts], text
         if "has been made and confirmed" in text:
             assert [r for r in mine if r["state"] == "succeeded"], text
-        if "No refund has been issued" in text:
+        if text in last and "No refund has been issued" in text:
             assert not [r for r in mine if r["state"] not in UNCOUNTED], text
 
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 
 from agentsite import dbtime, env
@@ -27,7 +28,7 @@ from runs import admission, orchestrator, qualification, reply, store
 from runs.advance import advance
 from runs.contracts import Outcome, RunRequest
 from runs.management import tenancy
-from runs.models import Event, Input, Observation, Run, Turn, Write
+from runs.models import Attempt, Event, Input, Observation, Run, Turn, Write
 from runs.orchestrator import Send
 from runs.states import TERMINAL, Status
 from tests.system.business import Business, captures, order
@@ -143,6 +144,7 @@ class World:
         self.sandbox, self.folder, self.patch = sandbox, folder, patch
         self.tenant, self.before = TENANT, list[Json]()
         self.scripts: dict[str, str] = {}
+        self.heard: dict[str, set[str]] = {}
         self.people: dict[str, User] = {}
         self.may_over_refund = False
         self.settings(COMMERCE_URL=sandbox.url, **PERIODS)
@@ -227,6 +229,7 @@ class World:
         while True:
             status = self.step(run)
             row = Run.objects.get(pk=run.pk)
+            self.heard.setdefault(str(run.pk), set()).add(self.said(run))
             assert time.monotonic() < deadline, f"still {row.status} ({row.reason}), wanted {until}"
             if row.status in ENDED or row.status == until:
                 assert until in (None, row.status), f"ended as {row.status} ({row.reason}), wanted {until}"
@@ -239,6 +242,13 @@ class World:
     def _soon(self, row: Run, patience_s: float) -> bool:
         free = row.lease_token is None or (row.lease_until is not None and row.lease_until < dbtime.now())
         return free and row.due_at is not None and row.due_at < dbtime.now() + timedelta(seconds=patience_s)
+
+    def later(self, run: Run, seconds: float) -> None:
+        """So many seconds have gone by for what this run waits for: its due time, its attempts, its looks."""
+        ago = timedelta(seconds=seconds)
+        Run.objects.filter(pk=run.pk).update(due_at=F("due_at") - ago, status_since=F("status_since") - ago)
+        Write.objects.filter(run=run).update(absent_at=F("absent_at") - ago, unknown_since=F("unknown_since") - ago)
+        Attempt.objects.filter(write__run=run).update(sent_at=F("sent_at") - ago, gives_up_at=F("gives_up_at") - ago)
 
     # --- people ---
 

@@ -147,10 +147,10 @@ def _by_people(asked: Asked) -> str:
     if asked.status == "rejected":
         said = [_rejected_by(d) for d in asked.decisions if d.decision == "reject"] or ["a person rejected it"]
         return f"{said[-1]} ({action})."
-    rule = _lower(labels.rule(asked.rule))
+    rule = _lower(labels.rule(asked.rule, str(asked.amount["currency"])))
     if asked.status == "expired":
         return f"{rule}, and nobody decided before {until}."
-    return f"{rule}, and a person has until {until} to decide on {action}."
+    return f"{rule}, and a person has until {until} to decide on {_amount(asked.amount)} ({action})."
 
 
 def _rejected_by(d: Answered) -> str:

@@ -137,6 +137,7 @@ def _asked(a: Approval, decisions: Sequence[Decision]) -> Asked:
     mine = [d for d in decisions if d.approval_id == a.id]
     return Asked(
         approval_id=a.id, status=a.status, rule=a.rule, action_hash=a.action_hash, required=a.required,
+        amount=Money(minor=a.amount_minor, currency=a.currency).wire(),
         requested_at=clock.rfc3339(a.requested_at), expires_at=clock.rfc3339(a.expires_at), void_reason=a.void_reason,
         decisions=tuple(_answered(d) for d in mine if d.counted),
         turned_down=tuple(_answered(d) for d in mine if not d.counted),

@@ -65,6 +65,7 @@ class Asked:
 
     approval_id: str
     status: str
+    amount: Json
     rule: str
     action_hash: str
     required: int

@@ -16,7 +16,7 @@ from agentsite import dbtime, env
 from approvals.models import Decision
 from runs import qualification
 from runs.models import Process, Run
-from tests.world import database_url
+from tests.world import _database_url as database_url
 
 if TYPE_CHECKING:
     from tests.world import World

@@ -24,8 +24,8 @@ NEEDS_TABLES: list[list[str]] = [
 ]
 
 
-def run(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    known = env.child_environment(DATABASE_URL=None, SECRET_KEY=None, AUDIT_KEY=None, VAR_DIR=str(folder), **environment)
+def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    known = env.child_environment(DATABASE_URL=None, SECRET_KEY=None, AUDIT_KEY=None, VAR_DIR=str(folder))
     command = [sys.executable, str(env.ROOT / "manage.py"), *args]
     return subprocess.run(command, env=known, capture_output=True, text=True, timeout=60)
 

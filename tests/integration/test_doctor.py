@@ -35,9 +35,7 @@ def shop(world: World) -> World:
 
 
 def alive(name: str, *, queues: str = "passes,writes,maintenance", hung: int = 0) -> None:
-    Process.objects.create(
-        name=name, kind="up", queues=queues, pid=1, host="host", seen_at=dbtime.now(), hung=hung
-    )
+    Process.objects.create(name=name, kind="up", queues=queues, pid=1, host="host", seen_at=dbtime.now(), hung=hung)
 
 
 def looked(*args: str) -> tuple[str, bool]:
@@ -68,11 +66,13 @@ def test_doctor_finds_no_fault_in_a_whole_site(shop: World) -> None:
     assert report["t_acme_in approvers"] == ("ok", "1 may decide")
 
 
-def test_doctor_prints_one_line_a_finding_and_a_sum(shop: World) -> None:
+def test_doctor_prints_one_line_a_finding_and_a_sum(shop: World, settings: Any) -> None:
+    settings.AUDIT_KEY = f"k2:{'x' * 32},k1:older"
     words, content = looked()
     lines = words.rstrip("\n").split("\n")
     assert content and lines[-1] == f"{len(lines) - 2} ok, 0 to look at, 0 failing"
     assert all(line.startswith("✓  ") for line in lines[:-2])
+    assert "signs with k2; verifies k2, k1" in words and "older" not in words
 
 
 def test_doctor_asks_the_business_system_with_the_read_credential(shop: World) -> None:
@@ -195,9 +195,7 @@ def test_doctor_tells_stopped_writes(shop: World) -> None:
     ("name", "value", "verdict"),
     [("SECRET_KEY", "short", "warn"), ("AUDIT_KEY", "k1:short", "warn"), ("AUDIT_KEY", "k1:", "fail")],
 )
-def test_doctor_weighs_keys_and_shows_none(
-    shop: World, settings: Any, name: str, value: str, verdict: str
-) -> None:
+def test_doctor_weighs_keys_and_shows_none(shop: World, settings: Any, name: str, value: str, verdict: str) -> None:
     setattr(settings, name, value)
     assert found()[name][0] == verdict
     assert "short" not in looked()[0]

@@ -115,7 +115,7 @@ def posts(server: Loopback) -> int:
 
 def test_run_write_sends_the_frozen_body_once_with_the_write_credential(server: Loopback, backend: Backend) -> None:
     server.on(REFUNDS, ok(REFUND, 201))
-    ticket = release()
+    ticket = release(origin=backend.url)
     answer = dispatcher.run_write(ticket, mark(), backend)
     assert (answer.refund.refund_id, answer.replayed, posts(server)) == ("rf_3301", False, 1)
     sent = server.calls[0]

@@ -126,6 +126,8 @@ def test_b36_a_dispute_that_opens_before_a_re_send_stops_it(world: World) -> Non
     run = approved(world)
     worker_dies(run, after="sent")
     _dispute(world)
+    assert (world.resume(run).status, world.writes(run)) == ("executing", [(KEY, "unknown")])
+    world.later(run, 10)
     run = world.resume(run, until="completed")
     assert (world.posts(), world.writes(run), run.outcome) == ([], [(KEY, "not_sent")], "answered")
 

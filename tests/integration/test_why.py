@@ -92,7 +92,8 @@ def test_why_answers_in_one_paragraph(world: World) -> None:
         f"Refund {refund_id} of 2,000.00 INR to payment pay_9002 on order 8472 was made because",
         "4,000.00 INR captured, 0.00 INR refunded and 2,000.00 INR due, which leaves 2,000.00 INR to give back",
         "policy POL-REF-004@v4, the current version",
-        "The gate's 20 checks held on facts it read itself; refund above 1,000 INR needs approval, and lead_17 approved",
+        "The gate's 20 checks held on facts it read itself; refund above 1,000 INR needs approval, and ",
+        "and lead_17 approved exactly this action (sha256:",
         f"It was sent once under the idempotency key {KEY}, and was answered after ",
         f"An independent read then found {refund_id}: 2,000.00 INR on pay_9002, succeeded",
     ):
@@ -130,7 +131,9 @@ def test_why_not_after_a_rejection(world: World) -> None:
 def test_why_not_while_a_person_must_decide(world: World) -> None:
     world.start()
     answer = told("req-8472")["answer"]
-    assert answer.startswith("No refund has been made so far: refund above 1,000 needs approval, and a person has until ")
+    assert answer.startswith(
+        "No refund has been made so far: refund above 1,000 needs approval, and a person has until "
+    )
 
 
 def test_why_not_where_the_gate_denied(world: World) -> None:
@@ -177,5 +180,3 @@ def test_why_writes_out_what_would_move_the_cursor(world: World) -> None:
     words = printed("req-8472")
     assert "\x1b" not in words
     assert "“\\u001b[2J I was [bold]charged[/bold] twice”" in words
-
-

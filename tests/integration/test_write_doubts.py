@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import timedelta
 
 import pytest
 
-from agentsite import dbtime
 from agentsite.tenants.models import Site, Tenant
-from runs.models import Attempt, Qualification, Run
+from runs.models import Qualification
 from tests.world import KEY, World, final, gather, inr, refund, s0, turn
 
 FOUND = "We found two captured payments of 2,000.00 INR each on order 8472, which costs 2,000.00 INR."
@@ -122,6 +120,7 @@ def test_paused_writes_hold_an_approved_refund_and_let_it_go_afterwards(world: W
     assert (run.status, run.waiting_for, world.posts()) == ("approved", "staff", [])
     assert world.approval(run).status == "approved"
     row.update(paused=False)
+    world.later(run, 10)
     assert (world.resume(run, until="completed").outcome, len(world.posts())) == ("refunded", 1)
 
 
@@ -180,9 +179,7 @@ def test_write_attempts_used_up_are_only_looked_up(world: World) -> None:
     world.approve(run)
     run = world.resume(run)
     assert (run.status, world.writes(run)) == ("executing", [(KEY, "unknown")])
-    past = dbtime.now() - timedelta(seconds=1)
-    Attempt.objects.update(gives_up_at=past)  # the time an attempt may take has gone by
-    Run.objects.filter(pk=run.pk).update(due_at=past)
+    world.later(run, 10)
     run = world.resume(run, until="completed")
     assert (world.writes(run), run.write_attempts, len(world.sandbox.posts())) == ([(KEY, "not_sent")], 2, 2)
     assert (run.outcome, world.refunds()) == ("answered", [])
