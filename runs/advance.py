@@ -89,6 +89,9 @@ def _commit(run: RunState, handled: Outcome | Later) -> Status | None:
 
 def _send(run: RunState, send: Send) -> Status | None:
     """Prepare where needed, mark sent by a commit of its own, POST once, and record what came of it."""
+    release = orchestrator.ticket(run)
+    if not orchestrator.can_send(run, release):
+        return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
     if send.resend is not None:
         try:
             store.checkpoint(run, Outcome(on=On.WRITE_RESENT, resend=send.resend), keep=True)
@@ -96,8 +99,8 @@ def _send(run: RunState, send: Send) -> Status | None:
             telemetry.log("write.resend_lost", which=lost.which)
             return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
         run = store.load(run.run_id, run.lease)
-    write, release = run.open_write, orchestrator.ticket(run)
-    mark = store.mark_sent(run, write) if write is not None and orchestrator.can_send(run) else None
+    write = run.open_write
+    mark = store.mark_sent(run, write) if write is not None else None
     if mark is None:
         return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
     handled = orchestrator.send(run, release, mark)

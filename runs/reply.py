@@ -218,7 +218,9 @@ def _failed_later(story: Story) -> bool:
 def _unchecked(story: Story) -> bool:
     """Whether the last refund was answered but not independently verified."""
     if story.status == "escalated":
-        return story.reason in CHECKING and story.outcome not in ("refunded", "partly_refunded")
+        # An earlier refund makes an outcome partly refunded; of the one in doubt it says nothing.
+        settled = ("refunded", "partly_refunded") if story.reason == "outcome_unknown" else ("refunded",)
+        return story.reason in CHECKING and story.outcome not in settled
     return story.status == "executed"
 
 

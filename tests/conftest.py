@@ -25,6 +25,7 @@ from tests.system.business import Business
 from tests.system.site import Ground, Site
 
 MakeSite = Callable[..., Site]
+Say = Callable[[str], None]
 _folders: list[Path] = []
 
 
@@ -68,6 +69,17 @@ def ground() -> Iterator[Ground]:
     """What all private sites of a session stand on."""
     with Ground() as shared:
         yield shared
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Prints a measured number past pytest's capture."""
+
+    def aloud(words: str) -> None:
+        with capsys.disabled():
+            print(f"\n    {words}")
+
+    return aloud
 
 
 @pytest.fixture

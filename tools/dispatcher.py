@@ -76,9 +76,9 @@ def run_write(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer
     return executor.execute(release, mark, backend)
 
 
-def can_write(backend: Backend) -> bool:
-    """Whether this process holds the backend's write credential."""
-    return executor.holds_credential(backend)
+def can_write(release: Release, backend: Backend) -> bool:
+    """Whether this process holds the backend's write credential. Raises TamperedRelease."""
+    return executor.is_ready(release, backend)
 
 
 def look_up(backend: Backend, order_id: str, trace_id: str) -> tuple[Refund, ...]:

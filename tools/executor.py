@@ -49,8 +49,12 @@ def execute(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
     )
 
 
-def holds_credential(backend: Backend) -> bool:
-    """Whether this process holds the backend's write credential; asked before an attempt is spent."""
+def is_ready(release: Release, backend: Backend) -> bool:
+    """Whether this process holds the backend's write credential; asked before an attempt is spent.
+
+    Raises TamperedRelease as `execute` would, so that a write which is never sent is never marked sent either.
+    """
+    _check(release, backend)
     try:
         credentials.write_token(backend)
     except AccessRefused:

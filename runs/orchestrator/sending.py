@@ -213,9 +213,12 @@ def _undetermined(run: RunState, write: SeenWrite, why: str, *, hopeless: bool =
     )  # fmt: skip
 
 
-def can_send(run: RunState) -> bool:
-    """Whether this process holds what a send needs: asked before the mark, which spends an attempt."""
-    return dispatcher.can_write(backend_of(run.tenant_id, run.agent))
+def can_send(run: RunState, release: Release) -> bool:
+    """Whether this process holds what a send needs: asked before the mark, which spends an attempt.
+
+    Raises what the executor would, before anything is marked, where somebody tampered with the stored write.
+    """
+    return dispatcher.can_write(release, backend_of(run.tenant_id, run.agent))
 
 
 def ticket(run: RunState) -> Release:

@@ -63,7 +63,8 @@ def _outcome(found: settled.OpenWrite, *, passed: bool) -> str:
 
 
 def _not_shown(found: settled.OpenWrite, backend: Backend, *, ambiguous: bool) -> str:
-    if ambiguous or backend.settle_s is None:
+    if ambiguous or backend.settle_s is None or found.write.refund_id is not None:
+        # One that the provider once named was made: a list without it proves nothing, a person looks.
         return _put_off(found, "not_shown")
     quiet = _quiet_at(found.write, backend.settle_s)
     first = found.write.absent_at

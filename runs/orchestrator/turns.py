@@ -121,7 +121,7 @@ def _call(run: RunState, prompt: Prompt) -> Call:
 def _time_left_s(run: RunState) -> float:
     """One budget for all routes of a turn: the call's timeout, and what the run has left of its active time."""
     left = (run.contract.limits.deadline_ms - run.active_ms) / 1000
-    return max(MIN_CALL_S, min(env.read().MODEL_TIMEOUT_S, left))
+    return min(env.read().MODEL_TIMEOUT_S, max(MIN_CALL_S, left))
 
 
 def _since(started: float) -> int:

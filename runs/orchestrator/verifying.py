@@ -38,25 +38,32 @@ def executed(run: RunState) -> Outcome:
 
 
 def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome:
-    """A lagging list is no verdict; not seen for `verify_for_s`, a person looks."""
-    since = write.seen_at or write.executed_at or write.intent_at
-    return _ask_again_or_give_up(run, write, why, patience_s=env.read().VERIFY_FOR_S, since=since)
+    """A lagging list is no verdict; missing for `verify_for_s` since the first look that missed it, a person looks.
+
+    Polls of a pending refund lie up to an hour apart, so one look proves nothing however long ago it was last seen.
+    """
+    seen = write.seen_at or write.executed_at or write.intent_at
+    if write.absent_at is None or write.absent_at <= seen:
+        return _later(run, WriteChange(key=write.key, state=write.state, absent=True))
+    return _later_or_give_up(run, write, why, patience_s=env.read().VERIFY_FOR_S, since=write.absent_at)
 
 
 def _unreadable(run: RunState, write: SeenWrite, why: str) -> Outcome:
     """An outage says nothing about the refund: it is waited out for as long as any dependency."""
     since = write.seen_at or write.executed_at or write.intent_at
-    return _ask_again_or_give_up(run, write, why, patience_s=env.read().DEPENDENCY_FOR_S, since=since)
+    return _later_or_give_up(run, write, why, patience_s=env.read().DEPENDENCY_FOR_S, since=since)
 
 
-def _ask_again_or_give_up(
-    run: RunState, write: SeenWrite, why: str, *, patience_s: float, since: datetime
-) -> Outcome:  # fmt: skip
+def _later_or_give_up(run: RunState, write: SeenWrite, why: str, *, patience_s: float, since: datetime) -> Outcome:
     if (run.now - since).total_seconds() > patience_s:
         event = NewEvent(type="write.unknown", meta={"key": write.key, "error": why})
         return endings.escalate(run, "verification_inconclusive", events=(event,))
+    return _later(run, None)
+
+
+def _later(run: RunState, change: WriteChange | None) -> Outcome:
     wait = min(env.read().RETRY_S * 2 ** min(run.retries, 5), 60.0)
-    return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1)
+    return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change)
 
 
 def _still_pending(run: RunState, write: SeenWrite, refund: Refund | None) -> Outcome:

@@ -12,6 +12,8 @@ from runs.states import On, Status, next_status
 from runs.store import events
 from runs.store.lease import release
 
+NEEDED = ("status", "version", "lease_token", "last_seq", "chain_head")
+
 
 def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
     """`failed` with reason `schema_unknown`; a run with an open write is kept for its timer instead (None)."""
@@ -19,7 +21,8 @@ def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
         release(run_id, token, 60.0)
         return None
     with transaction.atomic():
-        row = Run.objects.select_for_update().get(id=run_id)
+        # Only what is needed: a column that cannot be read must not keep the run from ending.
+        row = Run.objects.select_for_update().only(*NEEDED).get(id=run_id)
         if row.lease_token != token:
             return None
         to = next_status(Status(row.status), On.FAILED)

@@ -34,9 +34,8 @@ from tools.contracts import Proposal
 
 def load(run_id: str, token: str) -> RunState:
     """The run as of now, fenced by `token`. Raises UnknownSchema where no code of ours can read it."""
-    row = Run.objects.get(id=run_id)
     try:
-        return _state(row, run_id, token)
+        return _state(Run.objects.get(id=run_id), run_id, token)
     except (KeyError, TypeError, ValueError) as error:
         raise UnknownSchema(f"{type(error).__name__}: {error}") from None
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from tests.conftest import Say
 from tests.processes import wait_until
 from tests.system.business import Business
 from tests.system.people import Client, Staff, request_8472
@@ -70,20 +71,6 @@ def scene(request: pytest.FixtureRequest, ground: Ground, tmp_path_factory: pyte
             yield Scene(site=site, business=business, client=Client(site), staff=Staff(site))
         finally:
             site.close()
-
-
-Say = Callable[[str], None]
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Prints a measured number past pytest's capture."""
-
-    def aloud(words: str) -> None:
-        with capsys.disabled():
-            print(f"\n    {words}")
-
-    return aloud
 
 
 def check_end(scene: Scene, run_id: str, order_id: str, killed_at: float, say: Say) -> dict[str, Any]:

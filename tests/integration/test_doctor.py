@@ -151,7 +151,7 @@ def test_doctor_without_tenants_says_what_to_run(shop: World) -> None:
 def test_doctor_warns_where_nobody_works_or_decides(shop: World) -> None:
     Process.objects.all().delete()
     for person in shop.people.values():
-        person.staff_tenants.all().delete()  # type: ignore[attr-defined]
+        person.staff_tenants.all().delete()
     report = found()
     assert report["processes"][0] == report["t_acme_in approvers"][0] == "warn"
     assert looked()[1] is True

@@ -131,9 +131,9 @@ def test_why_not_after_a_rejection(world: World) -> None:
 def test_why_not_while_a_person_must_decide(world: World) -> None:
     world.start()
     answer = told("req-8472")["answer"]
-    assert answer.startswith(
-        "No refund has been made so far: refund above 1,000 needs approval, and a person has until "
-    )
+    rule = "refund above 1,000 INR needs approval"
+    assert answer.startswith(f"No refund has been made so far: {rule}, and a person has until ")
+    assert " to decide on 2,000.00 INR (sha256:" in answer
 
 
 def test_why_not_where_the_gate_denied(world: World) -> None:

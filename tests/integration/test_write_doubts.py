@@ -184,3 +184,35 @@ def test_write_attempts_used_up_are_only_looked_up(world: World) -> None:
     assert (world.writes(run), run.write_attempts, len(world.sandbox.posts())) == ([(KEY, "not_sent")], 2, 2)
     assert (run.outcome, world.refunds()) == ("answered", [])
     assert "No refund has been issued for this request." in str(run.reply)
+
+
+def test_outage_at_the_verification_concludes_nothing(world: World) -> None:
+    """M58: no list is no answer; the refund is neither verified nor missing, and nothing is sent for it."""
+    world.settings(PENDING_POLL_S="5", RETRY_S="5")
+    world.sandbox.fault("POST /v1/refunds", "state:pending")
+    run = world.start()
+    world.approve(run)
+    assert world.resume(run).status == "executed"
+    [made] = world.refunds()
+    world.sandbox.control(f"/_refunds/{made['refund_id']}", state="succeeded")
+    for mode in ("status:503", "empty", 'json:{"refunds":[],"error":"busy"}'):
+        world.sandbox.control("/_faults", clear=True)
+        world.sandbox.fault("GET /v1/refunds", mode, times=0)
+        world.later(run, 60)
+        run = world.resume(run)
+        assert (run.status, run.verification, world.writes(run)) == ("executed", None, [(KEY, "pending")])
+    world.sandbox.control("/_faults", clear=True)
+    world.later(run, 60)
+    assert (world.resume(run, until="completed").outcome, len(world.posts())) == ("refunded", 1)
+
+
+def test_second_refund_in_doubt_is_not_called_confirmed_because_the_first_was(world: World) -> None:
+    world.seed(amount_due=inr("0.00"))
+    run = world.start(script=[*gather(), refund("pay_9001", "999.00"), refund("pay_9002", "999.00"), final()])
+    world.approve(run)
+    world.sandbox.fault("POST /v1/refunds", 'amount:{"amount": "500.00", "currency": "INR"}')
+    run = world.resume(run)
+    assert (run.status, run.reason, run.outcome) == ("escalated", "verification_failed", "partly_refunded")
+    first, second = (r["refund_id"] for r in world.refunds())
+    assert f"to payment pay_9001 on order 8472 has been made and confirmed; its reference is {first}" in world.said(run)
+    assert f"to payment pay_9002 on order 8472 has been submitted with the reference {second};" in world.said(run)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Say
 from tests.system.business import Business
 from tests.system.people import ENDED, Client, Staff
 from tests.system.site import TENANT, Ground, Site
@@ -111,13 +112,12 @@ def play(wave: list[Json], setup: str, ground: Ground, folder: Path) -> dict[str
 
 
 @pytest.mark.parametrize("setup", ["E", "P"])
-def test_every_retail_case_is_right(setup: str, ground: Ground, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_retail_case_is_right(setup: str, ground: Ground, tmp_path: Path, say: Say) -> None:
     cases = [json.loads(line) for line in CASES.read_text().splitlines()]
     assert len(cases) == 109
     began, wrong = time.monotonic(), {}
     for number, wave in enumerate(in_waves(cases)):
         (tmp_path / str(number)).mkdir()
         wrong |= play(wave, setup, ground, tmp_path / str(number))
-    with capsys.disabled():
-        print(f"\n    {setup}: {len(cases) - len(wrong)} of {len(cases)} right in {time.monotonic() - began:.0f} s")
+    say(f"{setup}: {len(cases) - len(wrong)} of {len(cases)} right in {time.monotonic() - began:.0f} s")
     assert wrong == {}

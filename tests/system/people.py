@@ -137,9 +137,9 @@ class Staff:
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    def click(self, approval_id: str, decision: str = "approve", reason: str = "") -> str:
-        """Presses a button of the review page; the page that follows."""
-        form = {"decision": decision, "reason": reason, **_hidden(self.review_page(approval_id))}
+    def click(self, approval_id: str, *, decision: str = "approve", reason: str = "", page: str | None = None) -> str:
+        """Presses a button of the review page, as it is now or as it was loaded earlier; the page that follows."""
+        form = {"decision": decision, "reason": reason, **_hidden(page or self.review_page(approval_id))}
         answer = self.http.post(f"/admin/approvals/approval/{approval_id}/change/", data=form, follow_redirects=True)
         assert answer.status_code == 200, answer.text
         return answer.text

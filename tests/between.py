@@ -1,0 +1,54 @@
+"""What doors and clocks do between a handler's look and its checkpoint, and rows set back in time. In-process tests only.
+
+A test of a race that needs no second process: the input is committed exactly where another process would commit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from agentsite import dbtime
+from runs import orchestrator
+from runs.contracts import RunState
+from runs.models import Run
+from runs.orchestrator.steps import Handled
+from tests.world import World
+
+
+def after_look(world: World, act: Callable[[], None], when: Callable[[Handled], bool]) -> None:
+    """Once, after the first handler whose result fits `when` and before that result is committed, `act` happens."""
+    real, done = orchestrator.step, list[bool]()
+
+    def step(run: RunState) -> Handled:
+        handled = real(run)
+        if not done and when(handled):
+            done.append(True)
+            act()
+        return handled
+
+    world.patch.setattr(orchestrator, "step", step)
+
+
+def ago(seconds: float) -> datetime:
+    """So many seconds before this instant of the database; negative ones are still to come."""
+    return dbtime.now() - timedelta(seconds=seconds)
+
+
+def put_back(rows: QuerySet[Any], **seconds: float) -> None:
+    """Sets columns of rows to so many seconds ago."""
+    rows.update(**{column: ago(s) for column, s in seconds.items()})
+
+
+def make_due(run: Run) -> None:
+    put_back(Run.objects.filter(pk=run.pk), due_at=0.01)
+
+
+def due_in_s(run: Run) -> float:
+    """Seconds until a run is due; negative where it is due already."""
+    due = Run.objects.get(pk=run.pk).due_at
+    assert due is not None, "an ended run is due never"
+    return (due - dbtime.now()).total_seconds()
