@@ -47,7 +47,7 @@ test: venv-dev chromium ## every test but the long ones, on SQLite, then those o
 	echo "== tests on SQLite"; \
 	TEST_DATABASE=sqlite $(PYTEST) tests -m "not long" $(ARGS) || failed=$$?; \
 	echo "== tests on PostgreSQL"; \
-	TEST_DATABASE=postgres $(PYTEST) tests/integration -m "not long and not own_services" $(ARGS) || failed=$$?; \
+	TEST_DATABASE=postgres $(PYTEST) tests/integration tests/races -m "not long and not own_services" $(ARGS) || failed=$$?; \
 	exit $$failed
 
 test-crash: venv-dev ## the long tests: crash campaigns, load, soak

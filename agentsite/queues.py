@@ -45,6 +45,7 @@ def nudge_settle(write_key: str) -> bool:
 
 def depth(queue: str) -> int:
     """Messages that still wait in a queue; 0 where the broker cannot say (an over-eager hint costs nothing)."""
+    from amqp.exceptions import ChannelError
     from celery import current_app
 
     try:
@@ -52,6 +53,8 @@ def depth(queue: str) -> int:
             link.ensure_connection(max_retries=1, interval_start=0, interval_step=0, interval_max=0)
             channel: Any = link.channel()
             return int(channel.queue_declare(queue, passive=True).message_count)
+    except ChannelError:
+        return 0  # Redis keeps no list for an empty queue
     except Exception as error:  # noqa: BLE001 - the sweeper must not depend on the broker
         telemetry.log("queue.depth_unknown", queue=queue, error=type(error).__name__)
         return 0

@@ -61,6 +61,8 @@ def configure(log_format: str) -> dict[str, Any]:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    if log_format == "json":
+        shared.append(structlog.processors.format_exc_info)  # without it a traceback is the word true
     renderer: Any = (
         structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
     )

@@ -1,4 +1,4 @@
-"""What doors and clocks do between a handler's look and its checkpoint, and rows set back in time. In-process tests only.
+"""What doors and clocks do between a handler's look and its checkpoint, and rows set back in time, in one process.
 
 A test of a race that needs no second process: the input is committed exactly where another process would commit it.
 """

@@ -1,4 +1,4 @@
-"""Who may work on a run, and what a door leaves while somebody does: nothing is lost, pushed away or done without a right."""
+"""Who may work on a run, and what a door leaves meanwhile: nothing is lost, pushed away or done without a right."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_late_hint_on_a_writes_process_calls_no_model(world: World) -> None:
 def test_passes_process_leaves_the_run_where_its_money_work_begins(world: World) -> None:
     run = decided(world)
     world.settings(WORKER_QUEUES="passes")
-    run = world.resume(run)
-    assert (run.status, run.lease_token, world.approval(run).status) == ("approved", None, "approved")
+    assert [world.step(run), world.step(run)] == ["approved", None]
+    run = world.fresh(run)
+    assert (run.lease_token, run.attempts, world.approval(run).status) == (None, 0, "approved")
     world.settings(WORKER_QUEUES="writes")
-    run = world.resume(run)
-    assert (run.status, len(world.posts())) == ("verified", 1)
+    assert [world.step(run), world.step(run), len(world.posts())] == ["verified", None, 1]
     world.settings(WORKER_QUEUES="passes")
     assert world.resume(run).outcome == "refunded"
 
@@ -226,9 +226,8 @@ def test_second_message_voids_nothing_and_is_shown_on_the_approval(world: World)
     run = world.resume(run)
     second = world.approval(run)
     world.message(run, "Second.")
+    world.leave(run, "ask_again", "by staff")  # a staff act is no message and is not shown as one
     assert world.approval(run).status == "pending"
-    run = world.resume(run)
-    world.leave(run, "ask_again")  # a staff act is no message and is not shown as one
     run = world.resume(run)
     shown = world.approval(run)
     assert (shown.id, shown.status, [m["text"] for m in shown.messages_shown]) == (second.id, "pending", ["Second."])

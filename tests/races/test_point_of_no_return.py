@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from agentsite import dbtime
 from agentsite.refusals import Refusal
@@ -84,6 +85,7 @@ def test_pause_before_the_intent_sends_nothing(contest: Contest) -> None:
     for run, first in allowed_runs(contest, "pause"):
         Tenant.objects.filter(id=TENANT).update(paused=False)
         _, paused_at = contest.race(released(run), pause, first=first)
+        assert isinstance(paused_at, datetime)
         write = Write.objects.filter(run=run).first()
         assert write is None or write.intent_at <= paused_at
         assert contest.posts_on(order_of(run)) == (0 if write is None else 1)
@@ -97,7 +99,7 @@ def test_pause_before_the_intent_sends_nothing(contest: Contest) -> None:
     assert (done.outcome, contest.posts_on(order_of(held))) == ("refunded", 1)
 
 
-def pause() -> object:
+def pause() -> datetime:
     """Pauses the tenant; a moment, by the database's clock, at which that was surely committed."""
     Tenant.objects.filter(id=TENANT).update(paused=True)
     return dbtime.now()
@@ -113,7 +115,9 @@ def test_opposite_decisions_during_a_release_leave_one_decision_and_its_deed(con
         run = contest.proposes(order_id, f"pay_{order_id}b")
         asked = contest.world.approval(run)
         works = passes(run)
-        said = contest.race(deciding(contest, asked, "approve", "lead_17"), deciding(contest, asked, "reject", "lead_18"), works)
+        said = contest.race(
+            deciding(contest, asked, "approve", "lead_17"), deciding(contest, asked, "reject", "lead_18"), works
+        )
         (winner,) = {"approve", "reject"} & set(said)
         assert sorted(map(str, said)) == sorted(["None", "already-decided", winner])
         assert [d.decision for d in Decision.objects.filter(approval=asked, counted=True)] == [winner]

@@ -1,4 +1,4 @@
-"""Two refunds of one excess under two keys: the provider cannot save us, so the order's epoch must (`write-path.md` 2)."""
+"""Two refunds of one excess under two keys: the provider cannot save us, the order's epoch must (`write-path.md` 2)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ def test_facts_older_than_another_refund_release_nothing(contest: Contest) -> No
         assert (contest.posts_on(order_id), refunded_on(contest, order_id)) == (1, Decimal("2000.00"))
 
 
-def test_two_refunds_let_loose_together_never_exceed_the_excess(contest: Contest) -> None:
-    """B19."""
+def test_b19_two_refunds_let_loose_together_never_exceed_the_excess(contest: Contest) -> None:
     contest.people_are_needed_above("5000.00")
     for number in range(TIMES):
         order_id = f"loose{number}"

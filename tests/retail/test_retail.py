@@ -115,7 +115,8 @@ def play(wave: list[Json], setup: str, ground: Ground, folder: Path) -> dict[str
 def test_every_retail_case_is_right(setup: str, ground: Ground, tmp_path: Path, say: Say) -> None:
     cases = [json.loads(line) for line in CASES.read_text().splitlines()]
     assert len(cases) == 109
-    began, wrong = time.monotonic(), {}
+    began = time.monotonic()
+    wrong: dict[str, str] = {}
     for number, wave in enumerate(in_waves(cases)):
         (tmp_path / str(number)).mkdir()
         wrong |= play(wave, setup, ground, tmp_path / str(number))

@@ -1,1 +1,1 @@
-"""Whole private sites under test: real processes, real HTTP, real people's doors. Imports nothing of the site itself."""
+"""Whole private sites under test: real processes, real HTTP, people's own doors. Imports nothing of the site itself."""

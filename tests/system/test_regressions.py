@@ -26,7 +26,9 @@ KEY_PREFIX = "agentsite:"
 # --- set-up E ----------------------------------------------------------------------------------------------
 
 
-def test_b01_a_restart_after_the_approval_asks_no_model(make_site: MakeSite, business: Business, tmp_path: Path) -> None:
+def test_b01_a_restart_after_the_approval_asks_no_model(
+    make_site: MakeSite, business: Business, tmp_path: Path
+) -> None:
     """Approved, killed before the intent; whatever the model would say now, what was approved is what is done."""
     site = make_site("E").start()
     client = Client(site)
@@ -164,7 +166,7 @@ def waits(site: Site) -> int:
     """Messages that nobody has taken yet."""
     assert site.broker is not None
     with redis.Redis.from_url(site.broker.url) as link:
-        return sum(int(link.llen(f"{KEY_PREFIX}{queue}")) for queue in ("passes", "writes"))  # type: ignore[arg-type]
+        return sum(int(link.llen(f"{KEY_PREFIX}{queue}")) for queue in ("passes", "writes"))
 
 
 def test_b66_four_workers_on_one_sqlite_file_lock_nobody_out(make_site: MakeSite, business: Business) -> None:
