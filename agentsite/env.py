@@ -82,7 +82,11 @@ class Environment(BaseSettings):
     DEPENDENCY_FOR_S: Seconds = 86400
     REPLY_FOR_S: Seconds = 259200
     ASK_AGAIN_FOR_S: Seconds = 604800
+    WATCH_DAY_S: Seconds = 86400
     MAX_STEP_ATTEMPTS: int = Field(3, ge=1, le=100)
+    BREAKER_FAILURES: int = Field(5, ge=1, le=1000)
+    BREAKER_COOL_S: Seconds = 5
+    BREAKER_MAX_COOL_S: Seconds = 60
     WORKER_QUEUES: str = "passes,writes,maintenance"
     WORKER_NAME: str = "w1"
     PASSES_THREADS: int = Field(16, ge=1, le=1000)

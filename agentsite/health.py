@@ -32,6 +32,7 @@ from approvals.states import Approved
 from runs.management.schema import missing_migrations
 from runs.models import OPEN_WRITES, Process, Run, Sweeper, Write
 from runs.states import Status
+from tools.models import Breaker
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -217,7 +218,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         try:
-            found = [*_runs(), *_approvals(), *_writes(), *_fleet()]
+            found = [*_runs(), *_approvals(), *_writes(), *_fleet(), *_breakers()]
         except (DatabaseError, InterfaceError):
             yield _gauge("database_up", "whether the database answered", 0)
             return
@@ -263,3 +264,10 @@ def _fleet() -> Iterator[GaugeMetricFamily]:
     yield _gauge("sweeper_last_pass_seconds", "time since the last pass of recovery, -1 before the first", age)
     hung = Process.objects.filter(hung__gt=0).count()
     yield _gauge("processes_hung", "processes of ours with a thread past twice its deadline", hung)
+
+
+def _breakers() -> Iterator[GaugeMetricFamily]:
+    counted = dict.fromkeys(["business_system"], 0)
+    rows = Breaker.objects.exclude(open_until=None).order_by()
+    counted |= dict(rows.values_list("dependency").annotate(n=Count("id")))
+    yield _by("breakers_open", "circuit breakers that are not closed", "dependency", counted)

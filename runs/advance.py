@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from agentsite import clock, env, queues, telemetry
+from agentsite.tenants import switches
 from runs import leases, orchestrator, store
 from runs.contracts import Outcome, RunState
 from runs.errors import Fenced, IntentLost, UnknownSchema
@@ -97,11 +98,16 @@ def _send(run: RunState, send: Send) -> Status | None:
             store.checkpoint(run, Outcome(on=On.WRITE_RESENT, resend=send.resend), keep=True)
         except IntentLost as lost:
             telemetry.log("write.resend_lost", which=lost.which)
-            return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
+            return _commit(run, _not_now(run))
         run = store.load(run.run_id, run.lease)
     write = run.open_write
     mark = store.mark_sent(run, write) if write is not None else None
     if mark is None:
-        return _commit(run, Later(due_in_s=RESEND_AGAIN_S))
+        return _commit(run, _not_now(run))
     handled = orchestrator.send(run, release, mark)
     return _commit(store.load(run.run_id, run.lease), handled)
+
+
+def _not_now(run: RunState) -> Later:
+    """The right to send was not to be had: in a moment, or while a stop switch is thrown, ever more slowly."""
+    return Later(due_in_s=switches.hold_s(run.tenant_id) or RESEND_AGAIN_S)

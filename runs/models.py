@@ -259,6 +259,8 @@ class Write(models.Model):
     closed_at = models.DateTimeField(null=True)
     look_at = models.DateTimeField(null=True)
     looks = models.PositiveIntegerField(default=0)
+    watch_at = models.DateTimeField(null=True)
+    watched = models.PositiveSmallIntegerField(default=0, db_default=0)
     customer_window = models.CharField(max_length=32, blank=True, default="")
     tenant_window = models.CharField(max_length=32, blank=True, default="")
 
@@ -276,6 +278,7 @@ class Write(models.Model):
         indexes = [
             models.Index(fields=["tenant_id", "order_id"], name="write_by_order"),
             models.Index(fields=["look_at"], name="write_to_look_up", condition=Q(state__in=OPEN_WRITES)),
+            models.Index(fields=["watch_at"], name="write_to_watch", condition=Q(watch_at__isnull=False)),
         ]
 
 

@@ -132,7 +132,12 @@ def facts_text(story: Story) -> str:
 
 
 def customer_message(story: Story) -> str:
-    """What the customer may be told at this moment; true in all fifteen statuses and for every reason (M75)."""
+    """What the customer may be told at this moment; true in all fifteen statuses and for every reason (M75).
+
+    Where a person finished the run by hand, his own words: record, reply and this agree (M108).
+    """
+    if story.outcome == "resolved_by_staff" and story.said:
+        return story.said
     if story.status == "completed":
         return facts_text(story)
     known = _found(story) if story.status in ("waiting_dependency", "escalated", "failed") else []
@@ -156,6 +161,8 @@ def _lead(story: Story) -> str:
         return f"{refund} has been proposed and is still waiting for a review by our team."
     if story.status == "approved" and story.waiting_for == "order":
         return f"{refund} is being prepared and is waiting for another one on the same order."
+    if story.status == "approved" and story.waiting_for == "staff":
+        return f"{refund} is being prepared and is waiting for our team."
     if story.status == "waiting_dependency":
         return _away(story)
     return LEADS.get(story.status, LEADS["gathering"])

@@ -94,6 +94,8 @@ class Story:
     approval: StoryApproval | None
     dependency: str | None
     cancel_asked: bool
+    said: str | None = None
+    """What a person wrote to the customer when he finished the run by hand."""
 
     @property
     def has_confirmed_write(self) -> bool:
@@ -114,7 +116,7 @@ class Story:
 def story(
     *, status: str, reason: str | None, outcome: str | None, waiting_for: str | None,
     observations: Sequence[SeenObservation], writes: Sequence[StoryWrite], approval: StoryApproval | None,
-    dependency: str | None, cancel_asked: bool = False, language: str = "en",
+    dependency: str | None, cancel_asked: bool = False, language: str = "en", said: str | None = None,
 ) -> Story:  # fmt: skip
     """The story of a run. `writes` in the order of their intents; what cannot be read is left out, never guessed."""
     found = _Found()
@@ -125,7 +127,7 @@ def story(
         status=status, reason=reason, outcome=outcome, waiting_for=waiting_for, language=language,
         orders=tuple(found.orders.values()), unread=tuple(sorted({source for source, _, _ in found.failed})),
         policies=tuple(found.policies), writes=tuple(writes), approval=approval, dependency=dependency,
-        cancel_asked=cancel_asked,
+        cancel_asked=cancel_asked, said=said,
     )  # fmt: skip
 
 

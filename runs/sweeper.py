@@ -42,7 +42,7 @@ def sweep() -> Pass | None:
         for queue in (queues.WRITES, queues.PASSES):
             marked, due = _choose(queue)
             chosen, found = chosen + marked, found + due
-        late = store.due_writes()
+        late = [*store.due_writes(), *store.due_watches()]
     finally:
         _give_back(token)
     published, broker = _publish(chosen)

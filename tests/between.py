@@ -23,8 +23,8 @@ def after_look(world: World, act: Callable[[], None], when: Callable[[Handled], 
     """Once, after the first handler whose result fits `when` and before that result is committed, `act` happens."""
     real, done = orchestrator.step, list[bool]()
 
-    def step(run: RunState) -> Handled:
-        handled = real(run)
+    def step(run: RunState, *ports: Any) -> Handled:
+        handled = real(run, *ports)
         if not done and when(handled):
             done.append(True)
             act()

@@ -20,7 +20,7 @@ from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 from agentsite.env import Environment
-from tests.services import Postgres
+from agentsite.private.servers import Postgres
 from tests.system.business import Business
 from tests.system.site import Ground, Site
 

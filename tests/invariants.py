@@ -97,7 +97,9 @@ def nothing_said_without_an_observation(world: World, run: Run) -> None:
 
 def _of_writes(run: Run) -> list[str]:
     rows = Write.objects.filter(run=run)
-    return [str(x) for w in rows for x in (Money(minor=w.amount_minor, currency=w.currency), w.refund_id, w.payment_id)]
+    found = [a for w in rows for a in _amounts(w.result)]  # a person who settled a write may have found another amount
+    asked = [x for w in rows for x in (Money(minor=w.amount_minor, currency=w.currency), w.refund_id, w.payment_id)]
+    return [str(x) for x in (*found, *asked)]
 
 
 def _amounts(value: Any) -> list[Money]:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import httpx
 
-from tests.processes import die_with_parent
+from agentsite.private.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[1]
 READ = {"Authorization": "Bearer sandbox-read"}

@@ -306,7 +306,8 @@ class World:
         """(payment, amount, key) of every POST of a refund the business system received."""
         return [
             (c["body"]["payment_id"], c["body"]["amount"]["amount"], c["idempotency_key"])
-            for c in self.sandbox.posts() if c["body"] is not None  # one that was cut before it was read
+            for c in self.sandbox.posts()
+            if c["body"] is not None  # one that was cut before it was read
         ]
 
     def refunds(self, payment_id: str | None = None) -> list[Json]:

@@ -1,15 +1,17 @@
-"""Door: policy documents to look at, as the index holds them. Read-only; imports no runs and no approvals."""
+"""Door: policy documents and circuit breakers to look at. Read-only; imports no runs and no approvals."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
-from agentsite.tenants.console import ReadOnly, TenantFilter
-from tools.models import PolicyDocument, PolicyPassage
+from agentsite.tenants.console import ReadOnly, TenantFilter, staff
+from agentsite.tenants.models import visible_tenants
+from tools import breaker
+from tools.models import Breaker, PolicyDocument, PolicyPassage
 
 
 class Passages(admin.TabularInline):  # type: ignore[type-arg]
@@ -49,3 +51,27 @@ class PolicyDocumentAdmin(ReadOnly):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("tenant")
+
+
+@admin.register(Breaker)
+class BreakerAdmin(ReadOnly):
+    """What is left alone at this moment and for how long; an account begins with its tenant, if it has one."""
+
+    list_display = ("dependency", "account", "state", "failures", "opened_at", "open_until", "probe_until")
+    search_fields = ("^dependency", "^account")
+    fields = ("dependency", "account", "state", "failures", "opened_at", "open_until", "probe_until", "updated_at")
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = Breaker.objects.annotate(now=breaker.Later(0)).order_by("dependency", "account")
+        tenants = visible_tenants(staff(request))
+        if tenants is None:
+            return rows
+        mine = Q(pk__in=[])
+        for tenant_id in tenants:
+            mine |= Q(account__startswith=f"{tenant_id}@")
+        return rows.filter(mine)
+
+    @admin.display(description="state")
+    def state(self, row: Any) -> str:
+        return breaker.state(row, row.now)

@@ -9,7 +9,7 @@ the gate is a type error.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -168,6 +168,10 @@ class OrderFacts:
     read_at: datetime
 
 
+ReadFacts = Callable[[Backend, str, str, tuple[OwnWrite, ...], int], OrderFacts]
+"""(backend, order, trace, our own writes, epoch) to the order's facts; raises tools.errors.ReadFailed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvidenceItem:
     """An observation a proposal may cite: what it is and, for policy, which passage of which version."""
@@ -294,7 +298,10 @@ class ReadCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadResult:
-    """A read's outcome, tied to its call: content, or a typed error; never both, never an empty guess."""
+    """A read's outcome, tied to its call: content, or a typed error; never both, never an empty guess.
+
+    `retry_in_s`: trying again makes no sense before so many seconds, where the other side or its breaker said so.
+    """
 
     call_id: str
     tool: str
@@ -305,6 +312,7 @@ class ReadResult:
     took_ms: int
     meta: Json = field(default_factory=dict)
     retryable: bool = False
+    retry_in_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

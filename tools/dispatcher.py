@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Generic, TypeVar
 
@@ -29,7 +30,7 @@ from tools.contracts import (
     SentMark,
     WriteAnswer,
 )
-from tools.errors import ReadFailed, ToolError
+from tools.errors import ReadFailed, ToolError, UpstreamUnavailable
 
 THREADS = 16
 Search = Callable[[str], list[Json]]
@@ -59,16 +60,27 @@ def run_reads(scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], searc
         assert registry.normalise(call.tool, call.args) == call.args, "arguments that are not normalised"
     slugs = [_out_of_scope(scope, call) for call in calls]
     remote = [call for call, slug in zip(calls, slugs, strict=True) if slug is None and _is_remote(call)]
-    with facts.Parallel(THREADS, within_s=max([registry.timeout_s(c.tool) for c in calls], default=0)) as parallel:
-        reads = _Reads(parallel, scope, backend, remote)
-        local = [
-            _searched(call, search) if slug is None and not _is_remote(call) else None
-            for call, slug in zip(calls, slugs, strict=True)
-        ]
-        return tuple(
-            _failed(call, slug, retryable=False) if slug is not None else found or reads.result(call)
-            for call, slug, found in zip(calls, slugs, local, strict=True)
-        )
+    within_s = max([registry.timeout_s(c.tool) for c in calls], default=0)
+    try:
+        with facts.permitted(backend) if remote else nullcontext(), facts.Parallel(THREADS, within_s=within_s) as side:
+            return _results(calls, slugs, search, _Reads(side, scope, backend, remote).result)
+    except UpstreamUnavailable as error:  # from the breaker: what a read itself raises is a typed result already
+        away = _Fetched[Json](value=None, error=error, at=clock.now(), took_ms=0)
+        return _results(calls, slugs, search, lambda call: _failed_read(call, away))
+
+
+def _results(
+    calls: tuple[ReadCall, ...], slugs: list[str | None], search: Search, remote: Callable[[ReadCall], ReadResult]
+) -> tuple[ReadResult, ...]:
+    """In the order of the calls; searches first, while the remote reads are under way."""
+    local = [
+        _searched(call, search) if slug is None and not _is_remote(call) else None
+        for call, slug in zip(calls, slugs, strict=True)
+    ]
+    return tuple(
+        _failed(call, slug, retryable=False) if slug is not None else found or remote(call)
+        for call, slug, found in zip(calls, slugs, local, strict=True)
+    )
 
 
 def run_write(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
@@ -77,13 +89,17 @@ def run_write(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer
 
 
 def can_write(release: Release, backend: Backend) -> bool:
-    """Whether this process holds the backend's write credential. Raises TamperedRelease."""
+    """Whether this process holds the write credential, and the backend's breaker is closed. Raises TamperedRelease."""
     return executor.is_ready(release, backend)
 
 
 def look_up(backend: Backend, order_id: str, trace_id: str) -> tuple[Refund, ...]:
-    """The order's refunds by one independent read, not repeated. Raises ReadFailed: no answer is no absence."""
-    return facts.read_refunds(backend, order_id, trace_id, retries=0)
+    """The order's refunds by one independent read, not repeated. Raises ReadFailed: no answer is no absence.
+
+    An open breaker is no answer either; it keeps a look-up waiting for its cooling time and no longer.
+    """
+    with facts.permitted(backend, look_up=True):
+        return facts.read_refunds(backend, order_id, trace_id, retries=0)
 
 
 def _is_remote(call: ReadCall) -> bool:
@@ -174,7 +190,10 @@ def _failed_read(call: ReadCall, found: _Fetched[T]) -> ReadResult:
     error = found.error
     assert error is not None, "a read without a value has an error"
     detail = str(error) if str(error) != error.slug else ""
-    return _failed(call, error.slug, retryable=error.retryable, took_ms=found.took_ms, detail=detail)
+    return replace(
+        _failed(call, error.slug, retryable=error.retryable, took_ms=found.took_ms, detail=detail),
+        retry_in_s=error.retry_after_s,
+    )
 
 
 def _failed(call: ReadCall, slug: str, *, retryable: bool, took_ms: int = 0, detail: str = "") -> ReadResult:

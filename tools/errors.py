@@ -10,6 +10,7 @@
     │   └── NotFound              404: the thing does not exist
     ├── Refused             a write's answer that proves nothing was made: final
     └── OutcomeUnknown      a write whose effect nobody can tell yet: look it up, never guess
+        └── NobodyThere           timeout, reset, 429, 5xx: an outage too
 A class says whether to retry; nothing else does.
 """
 
@@ -17,14 +18,16 @@ from __future__ import annotations
 
 
 class ToolError(Exception):
-    """Base; `slug` is stable and safe to show and to store."""
+    """Base; `slug` is stable and safe to show and to store. `retry_after_s`: not before so many seconds, if known."""
 
     slug = "tool_error"
     retryable = False
+    retry_after_s: float | None = None
 
-    def __init__(self, message: str = "", *, slug: str | None = None) -> None:
+    def __init__(self, message: str = "", *, slug: str | None = None, retry_after_s: float | None = None) -> None:
         super().__init__(message or slug or self.slug)
         self.slug = slug or self.slug
+        self.retry_after_s = retry_after_s
 
 
 class InvalidArguments(ToolError):
@@ -71,3 +74,7 @@ class Refused(ToolError):
 class OutcomeUnknown(ToolError):
     slug = "outcome_unknown"
     retryable = True
+
+
+class NobodyThere(OutcomeUnknown):
+    pass

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from agentsite import clock
 from agentsite.canonical import NotStrictJson, strict_loads
-from tools import credentials, registry
+from tools import breaker, credentials, registry
 from tools.adapters import commerce, http
 from tools.contracts import Backend, Effect, Release, SentMark, WriteAnswer, action_hash, write_key
-from tools.errors import AccessRefused, OutcomeUnknown
+from tools.errors import AccessRefused, NobodyThere, OutcomeUnknown
 
 BODY_FIELDS = ("order_id", "payment_id", "amount", "reason")
 
@@ -37,20 +37,25 @@ def execute(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
         token = credentials.write_token(backend)
     except AccessRefused as error:
         raise OutcomeUnknown(slug=error.slug) from None
-    return commerce.post_refund(
-        http.shared(),
-        backend.url,
-        token,
-        key=release.key,
-        body=release.body,
-        trace_id=release.trace_id,
-        timeout_s=timeout_s,
-        before_send=in_time,
-    )
+    try:
+        return commerce.post_refund(
+            http.shared(),
+            backend.url,
+            token,
+            key=release.key,
+            body=release.body,
+            trace_id=release.trace_id,
+            timeout_s=timeout_s,
+            before_send=in_time,
+        )
+    except NobodyThere as down:
+        breaker.failed(_permit(backend), down.retry_after_s)
+        raise
 
 
 def is_ready(release: Release, backend: Backend) -> bool:
-    """Whether this process holds the backend's write credential; asked before an attempt is spent.
+    """Whether this process holds the backend's write credential, and its breaker is closed; asked before an attempt is
+    spent. A write is never the probe of a half-open one: the look-up that comes before it is.
 
     Raises TamperedRelease as `execute` would, so that a write which is never sent is never marked sent either.
     """
@@ -59,7 +64,13 @@ def is_ready(release: Release, backend: Backend) -> bool:
         credentials.write_token(backend)
     except AccessRefused:
         return False
-    return True
+    permit = _permit(backend)
+    return breaker.is_closed(permit.dependency, permit.account)
+
+
+def _permit(backend: Backend) -> breaker.Permit:
+    account = breaker.account_of(backend.tenant_id, backend.url)
+    return breaker.Permit(dependency=breaker.BUSINESS_SYSTEM, account=account)
 
 
 def _check(release: Release, backend: Backend) -> None:

@@ -1,21 +1,23 @@
 """Live facts of the business system, read with the read credential alone; never the write token, never runs.
 
 A read that fails raises: nothing here returns an empty list for an outage (M58). Reads may be repeated at once,
-twice and within their own time; everything longer is a due time in a row.
+twice and within their own time; everything longer is a due time in a row. Every read asks the business system's breaker
+first (M59), in the calling thread: the threads that read hold no database connection.
 """
 
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import ParamSpec, Self, TypeVar
 
 import stamina
 from pydantic import SecretStr
 
 from agentsite import clock
-from tools import credentials, registry
+from tools import breaker, credentials, registry
 from tools.adapters import commerce, http
 from tools.contracts import Backend, Order, OrderFacts, OwnWrite, Payment, Refund
 from tools.errors import ReadFailed, UpstreamUnavailable
@@ -27,6 +29,24 @@ GRACE_S = 0.5
 T = TypeVar("T")
 P = ParamSpec("P")
 Fetch = Callable[[http.Client, str, SecretStr, str, str, float], T]
+
+_watch: contextvars.ContextVar[breaker.Watch | None] = contextvars.ContextVar("watch", default=None)
+
+
+@contextmanager
+def permitted(backend: Backend, *, look_up: bool = False) -> Iterator[None]:
+    """One question to the breaker for all reads of a step, and one report; inside, reads of this backend ask no more.
+
+    Enter it in a thread that may use the database. A `look_up` waits for no time that the other side named. Raises
+    UpstreamUnavailable `breaker_open`, and nothing was called.
+    """
+    account = breaker.account_of(backend.tenant_id, backend.url)
+    with breaker.watched(breaker.BUSINESS_SYSTEM, account, look_up=look_up) as watch:
+        mark = _watch.set(watch)
+        try:
+            yield
+        finally:
+            _watch.reset(mark)
 
 
 def read_order(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> Order:
@@ -55,7 +75,7 @@ def read_facts(
 ) -> OrderFacts:
     """The three reads side by side. `own` and `epoch` are read by the caller before this. Raises ReadFailed."""
     read_at = clock.now()
-    with Parallel(3, within_s=registry.timeout_s("get_order")) as parallel:
+    with permitted(backend), Parallel(3, within_s=registry.timeout_s("get_order")) as parallel:
         order = parallel.start(read_order, backend, order_id, trace_id, retries=retries)
         payments = parallel.start(read_payments, backend, order_id, trace_id, retries=retries)
         refunds = parallel.start(read_refunds, backend, order_id, trace_id, retries=retries)
@@ -92,17 +112,38 @@ class Parallel:
         try:
             return future.result(max(self._ends_at - clock.monotonic(), 0))
         except TimeoutError:
-            raise UpstreamUnavailable("timeout") from None
+            error = UpstreamUnavailable("timeout")
+            if (watch := _watch.get()) is not None:
+                watch.saw(error)
+            raise error from None
 
 
 def _read(tool: str, fetch: Fetch[T], backend: Backend, order_id: str, trace_id: str, retries: int) -> T:
     token = credentials.read_token(backend)
+    watch = _watch.get()
+    if watch is None or watch.account != breaker.account_of(backend.tenant_id, backend.url):
+        with permitted(backend):
+            return _read(tool, fetch, backend, order_id, trace_id, retries)
+    try:
+        found = _repeated(tool, fetch, backend, token, order_id, trace_id, retries)
+    except ReadFailed as error:
+        watch.saw(error)
+        raise
+    watch.saw(None)
+    return found
+
+
+def _repeated(
+    tool: str, fetch: Fetch[T], backend: Backend, token: SecretStr, order_id: str, trace_id: str, retries: int
+) -> T:
     budget_s = registry.timeout_s(tool)
     ends_at = clock.monotonic() + budget_s
     wait_max = min(MAX_WAIT_S, budget_s / 8)
 
     def again(error: Exception) -> bool:
-        return isinstance(error, ReadFailed) and error.retryable and ends_at - clock.monotonic() > 2 * wait_max
+        # One that named a time is not asked again within this step.
+        retryable = isinstance(error, ReadFailed) and error.retryable and error.retry_after_s is None
+        return retryable and ends_at - clock.monotonic() > 2 * wait_max
 
     for attempt in stamina.retry_context(
         on=again,

@@ -29,13 +29,14 @@ from tools.contracts import (
     Permission,
     PolicyState,
     Proposal,
+    ReadFacts,
     Release,
     Scope,
     UsedSoFar,
     Withheld,
     action_hash,
 )
-from tools.errors import NotFound
+from tools.errors import InvalidArguments, NotFound, UnknownTool
 
 ESCALATES = {
     "policy_stale": "policy_stale",
@@ -83,16 +84,19 @@ def read_allowed(scope: Scope, proposal: Proposal) -> str | None:
     return None
 
 
-def evaluate(case: Case) -> Decision:
+def read_live(backend: Backend, order_id: str, trace_id: str, own: tuple[OwnWrite, ...], epoch: int) -> OrderFacts:
+    """The facts of this moment, from the business system itself."""
+    return live.read_facts(backend, order_id, trace_id, own=own, epoch=epoch)
+
+
+def evaluate(case: Case, read: ReadFacts = read_live) -> Decision:
     """Allow, deny or ask a person, with every check's inputs. Raises tools.errors.ReadFailed on an outage."""
     before = tuple(_static_checks(case))
     refused = _first_failed(before)
     if refused is not None:
         return _deny(refused, before)
     try:
-        facts = live.read_facts(
-            case.backend, str(case.args["order_id"]), case.scope.trace_id, own=case.own, epoch=case.epoch
-        )
+        facts = read(case.backend, str(case.args["order_id"]), case.scope.trace_id, case.own, case.epoch)
     except NotFound:
         return _deny("order_not_found", (*before, Check(name="order_exists", ok=False)))
     return _with_facts(case, before, facts)
@@ -304,13 +308,15 @@ def describe(facts: OrderFacts) -> Json:
     }  # fmt: skip
 
 
-def release(case: Case, ticket: ApprovalTicket | None, *, decision_id: str) -> Release | Withheld:
+def release(
+    case: Case, ticket: ApprovalTicket | None, *, decision_id: str, read: ReadFacts = read_live
+) -> Release | Withheld:
     """Everything again, directly before the intent: approval, hash, live facts, policy, authority."""
     if not _hash_holds(case) or (ticket is not None and ticket.action_hash != case.hash):
         return Withheld(kind="escalate", rule="approval_invalid")
     if ticket is not None and ticket.status != "approved":
         return Withheld(kind="escalate", rule="approval_invalid")
-    decision = evaluate(case)
+    decision = evaluate(case, read)
     if decision.kind == "deny":
         kind: Literal["escalate", "denied"] = "escalate" if decision.escalate else "denied"
         rule = decision.escalate or decision.rule
@@ -323,11 +329,13 @@ def release(case: Case, ticket: ApprovalTicket | None, *, decision_id: str) -> R
     return _make(case, ticket.approval_id if ticket else None, decision_id, decision, body=None)
 
 
-def release_again(case: Case, *, approval_id: str | None, decision_id: str, body: str) -> Release | Withheld:
+def release_again(
+    case: Case, *, approval_id: str | None, decision_id: str, body: str, read: ReadFacts = read_live
+) -> Release | Withheld:
     """A write of ours once more: the frozen body, released only if the facts of this moment still allow it."""
     if not _hash_holds(case):
         return Withheld(kind="escalate", rule="approval_invalid")
-    decision = evaluate(case)
+    decision = evaluate(case, read)
     if decision.kind == "deny":
         return Withheld(kind="denied", rule=decision.rule, checks=decision.checks, decision=decision)
     if decision.kind == "needs_approval" and approval_id is None:
@@ -336,7 +344,10 @@ def release_again(case: Case, *, approval_id: str | None, decision_id: str, body
 
 
 def _hash_holds(case: Case) -> bool:
-    normal = registry.normalise(case.tool, case.args)
+    try:
+        normal = registry.normalise(case.tool, case.args)
+    except (InvalidArguments, UnknownTool):
+        return False  # stored by a version of ours whose schema was another (M87)
     policy = case.scope.policy_pin
     made = action_hash(
         tenant_id=case.scope.tenant_id, run_id=case.scope.run_id, tool=case.tool, args=normal, policy=policy

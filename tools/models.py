@@ -1,4 +1,4 @@
-"""Door: policy documents and their passages. The registry (status, version) is the word on what is current."""
+"""Door: policy documents and their passages, whose registry says what is current; and the circuit breakers."""
 
 from __future__ import annotations
 
@@ -47,3 +47,38 @@ class PolicyPassage(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["document", "position"], name="passage_once")]
         ordering = ["document", "position"]
+
+
+class Breaker(models.Model):
+    """The circuit breaker of one account at one dependency, for all processes (`tools.breaker` alone writes it).
+
+    Closed while `open_until` is null; open until then; half-open afterwards, with one leased probe.
+    """
+
+    dependency = models.CharField(max_length=64)
+    account = models.CharField(max_length=400)
+    failures = models.PositiveIntegerField(default=0)
+    opened_at = models.DateTimeField(null=True)
+    open_until = models.DateTimeField(null=True)
+    probe_token = models.CharField(max_length=32, default="", blank=True)
+    probe_until = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["dependency", "account"], name="one_breaker_an_account"),
+            models.CheckConstraint(
+                condition=Q(opened_at__isnull=True, open_until__isnull=True)
+                | Q(opened_at__isnull=False, open_until__isnull=False),
+                name="breaker_open_since_and_until",
+            ),
+            models.CheckConstraint(
+                condition=Q(probe_token="", probe_until__isnull=True)
+                | (~Q(probe_token="") & Q(probe_until__isnull=False)),
+                name="breaker_probe_has_an_end",
+            ),
+        ]
+        ordering = ["dependency", "account"]
+
+    def __str__(self) -> str:
+        return f"{self.dependency} {self.account}"

@@ -1,4 +1,5 @@
-"""Door: tenants, profiles and tokens to look at; staff assigned to tenants; tokens revoked, never made or shown.
+"""Door: tenants, profiles and tokens to look at; staff assigned to tenants; tokens revoked, never made or shown; and
+the stop switches, flipped by a POST with a reason.
 
 Tokens are made by `create_token`, which shows a secret once; only its hash is kept, and not even that is shown here.
 """
@@ -9,14 +10,21 @@ import json
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
 from agentsite import telemetry
+from agentsite.tenants import switches
 from agentsite.tenants.console import ReadOnly, TenantFilter, staff
-from agentsite.tenants.models import AgentProfile, ServiceToken, StaffTenant, Tenant
-from agentsite.text import storable
+from agentsite.tenants.models import AgentProfile, ServiceToken, Site, StaffTenant, Tenant
+from agentsite.text import has_forbidden, storable
+
+PAUSE = "runs.pause_tenant"
 
 admin.site.site_header = admin.site.site_title = "Agent console"
 admin.site.index_title = "Overview"
@@ -24,15 +32,97 @@ admin.site.site_url = None
 admin.site.enable_nav_sidebar = False  # the lists and the review page need its width
 
 
+class Switched(ReadOnly):
+    """A page with a stop switch. `stops` says what stands still while it is thrown."""
+
+    change_form_template = "admin/tenants/switched.html"
+    stops = ""
+
+    def get_urls(self) -> list[URLPattern]:
+        switch = path(
+            "<path:object_id>/switch/", self.admin_site.admin_view(self.switch_view),
+            name=f"tenants_{self.opts.model_name}_switch",
+        )  # fmt: skip
+        return [switch, *super().get_urls()]
+
+    def may_flip(self, request: HttpRequest) -> bool:
+        return staff(request).has_perm(PAUSE)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        row = self.seen_or_404(request, object_id)
+        more = {"may_flip": self.may_flip(request), "row": row, "switch": self._url(row)}
+        return super().change_view(request, str(row.pk), form_url, {**(extra_context or {}), **more})
+
+    def switch_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What would be stopped or resumed, and why. The GET changes nothing; the POST flips the switch."""
+        row = self.seen_or_404(request, object_id)
+        if not self.may_flip(request):
+            raise PermissionDenied
+        reason = request.POST.get("reason", "").strip()
+        if request.method == "POST" and reason and not has_forbidden(reason):
+            self._flip(request, row, stop=request.POST.get("to") == "stopped", reason=reason)
+            return HttpResponseRedirect(reverse(f"admin:tenants_{self.opts.model_name}_change", args=[quote(row.pk)]))
+        if request.method == "POST":
+            messages.error(request, "A reason is needed, in plain text.")
+        context = {
+            **self.admin_site.each_context(request), "opts": self.opts, "row": row, "stops": self.stops,
+            "title": f"Stop switch: {row if isinstance(row, Tenant) else 'the whole site'}", "subtitle": None, "max_reason": switches.MAX_REASON,
+            "switch": self._url(row),
+        }  # fmt: skip
+        request.current_app = self.admin_site.name
+        status = 400 if request.method == "POST" else 200
+        return TemplateResponse(request, "admin/tenants/switch.html", context, status=status)
+
+    def _flip(self, request: HttpRequest, row: Any, *, stop: bool, reason: str) -> None:
+        tenant_id = row.pk if isinstance(row, Tenant) else None
+        if not switches.flip(tenant_id, stop=stop, by=staff(request).get_username(), reason=reason):
+            messages.info(request, "It was so already; nothing changed.")
+            return
+        self.log_change(request, row, f"{'Stopped' if stop else 'Resumed'}: {storable(reason)}")
+        messages.success(request, "Stopped. Nothing further leaves." if stop else "Resumed. What waited goes on.")
+
+    def _url(self, row: Any) -> str:
+        return reverse(f"admin:tenants_{self.opts.model_name}_switch", args=[quote(row.pk)])
+
+
 @admin.register(Tenant)
-class TenantAdmin(ReadOnly):
+class TenantAdmin(Switched):
     """Tenants and whether their writes are stopped."""
 
     tenant_lookup = "pk"
-    list_display = ("id", "name", "paused", "paused_reason", "created_at")
+    stops = "Every write of this tenant. Reading, asking the model and approving go on; what is approved waits."
+    list_display = ("id", "name", "paused", "paused_reason", "paused_by", "created_at")
     search_fields = ("^id", "name")
-    fields = ("id", "name", "paused", "paused_reason", "created_at")
+    fields = ("id", "name", "paused", "paused_reason", "paused_by", "paused_at", "created_at")
     readonly_fields = fields
+
+
+@admin.register(Site)
+class SiteAdmin(Switched):
+    """The one row with the switch of the whole site; for whoever may see every tenant."""
+
+    stops = "Every model call and every write of every tenant. Runs keep their place and wait."
+    list_display = ("named", "paused", "paused_reason", "paused_by", "paused_at")
+    fields = ("paused", "paused_reason", "paused_by", "paused_at")
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return Site.objects.all()
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.may_flip(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return self.may_flip(request)
+
+    def may_flip(self, request: HttpRequest) -> bool:
+        return switches.may_stop_site(staff(request))
+
+    @admin.display(description="site")
+    def named(self, row: Site) -> str:
+        return "The whole site"
 
 
 @admin.register(AgentProfile)

@@ -21,6 +21,8 @@ class Site(models.Model):
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=500, blank=True, default="")
+    paused_by = models.CharField(max_length=200, blank=True, default="", db_default="")
+    paused_at = models.DateTimeField(null=True, blank=True)
     fenced_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -37,6 +39,8 @@ class Tenant(models.Model):  # type: ignore[django-manager-missing]
     name = models.CharField(max_length=200, blank=True, default="")
     paused = models.BooleanField(default=False)
     paused_reason = models.CharField(max_length=500, blank=True, default="")
+    paused_by = models.CharField(max_length=200, blank=True, default="", db_default="")
+    paused_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:

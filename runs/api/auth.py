@@ -75,7 +75,7 @@ class Caller:
 
     @property
     def by(self) -> str:
-        return f"user:{self.user.pk}"
+        return f"user:{self.user.pk}" if self.token is not None else f"staff:{self.user.get_username()}"
 
     @property
     def tenant_id(self) -> str:

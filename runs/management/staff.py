@@ -15,11 +15,12 @@ VIEWS = (
     "approvals.view_approval", "approvals.view_decision", "runs.view_run", "runs.view_event", "runs.view_write",
     "runs.view_observation", "runs.view_turn", "tenants.view_tenant", "tools.view_policydocument",
 )  # fmt: skip
+READ_ONLY = ("runs.view_attempt", "runs.view_qualification", "tenants.view_agentprofile", "tools.view_breaker")
 GROUPS: dict[str, tuple[str, ...]] = {
     APPROVERS: (*VIEWS, "approvals.decide_approval"),
     SENIOR: (*VIEWS, "approvals.decide_approval", "approvals.decide_large_approval"),
-    OPERATORS: (*VIEWS, "runs.operate_run", "runs.settle_write", "runs.pause_tenant"),
-    AUDITORS: (*VIEWS, "runs.view_attempt", "runs.view_qualification", "tenants.view_agentprofile"),
+    OPERATORS: (*VIEWS, "runs.operate_run", "runs.settle_write", "runs.pause_tenant", "tools.view_breaker"),
+    AUDITORS: (*VIEWS, *READ_ONLY),
 }
 SETTLE = "runs.settle_write"
 

@@ -4,9 +4,12 @@ It writes nothing: `runs.advance` checkpoints what it returns. It alone may impo
 """
 
 from runs.orchestrator.later import Later, Send
-from runs.orchestrator.sending import can_send, ticket
+from runs.orchestrator.ports import LIVE, Ports
+from runs.orchestrator.sending import ticket
 from runs.orchestrator.settling import settle
-from runs.orchestrator.steps import resolve_intent, send, step
+from runs.orchestrator.steps import can_send, resolve_intent, send, step
 from runs.orchestrator.turns import overtaken
 
-__all__ = ["Later", "Send", "can_send", "overtaken", "resolve_intent", "send", "settle", "step", "ticket"]
+__all__ = [
+    "LIVE", "Later", "Ports", "Send", "can_send", "overtaken", "resolve_intent", "send", "settle", "step", "ticket",
+]  # fmt: skip

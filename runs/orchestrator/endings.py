@@ -8,7 +8,10 @@ from runs import reply
 from runs.contracts import NewEvent, NewObservation, Outcome, RunState
 from runs.states import On, Status
 from runs.store import tell
+from runs.store.admit import STAFF
 
+GIVEN_UP = ("not_sent_in_time", "proven_absent", "settled_by_staff")
+"""Why a write that was allowed was never made, by no fault of the request."""
 DOUBTED = ("verification_failed", "verification_inconclusive")
 
 
@@ -46,14 +49,21 @@ def cancel(run: RunState) -> Outcome:
     """Cancel a run that has no write under way."""
     observations, folded = fold(run)
     outcome = "partly_refunded" if run.confirmed else "cancelled"
+    by_staff = all(i.by.startswith(STAFF) for i in run.inputs if i.kind == "cancel")
+    reason = "cancelled_by_staff" if by_staff else "cancelled_by_client"
     return Outcome(
-        on=On.CANCELLED, reason="cancelled_by_client", outcome=outcome, folded=folded, observations=observations,
+        on=On.CANCELLED, reason=reason, outcome=outcome, folded=folded, observations=observations,
         clear_pending=True,
     )  # fmt: skip
 
 
 def complete(run: RunState, prose: str | None, *, dropped: str | None = None, **more: Any) -> Outcome:
-    """Send the reply: facts rendered by code, with prose only where the check kept it."""
+    """Send the reply: facts rendered by code, with prose only where the check kept it.
+
+    A refund that was allowed and that we did not get made is no completed request: a person takes it over.
+    """
+    if left_unmade(run):
+        return escalate(run, "needs_a_person", clear_pending=True, **more)
     outcome = end_of(run)
     observations, folded = fold(run)
     story = tell.story_of(run, status=Status.COMPLETED, outcome=outcome)
@@ -76,6 +86,15 @@ def end_of(run: RunState) -> str:
         return "rejected"
     story = tell.story_of(run, status=Status.COMPLETED, outcome=None)
     return "no_refund_due" if nothing_owed(story) else "answered"
+
+
+def left_unmade(run: RunState) -> bool:
+    """Whether the last word on a write is that we ran out of tries or of time for it, and none is confirmed."""
+    last = next((w for w in reversed(run.writes) if w.state == "not_sent"), None)
+    if last is None or run.confirmed:
+        return False
+    words = [o for o in run.observations if o.source == last.tool and o.kind in ("denial", "decision", "result")]
+    return bool(words) and words[-1].content.get("rule") in GIVEN_UP
 
 
 def nothing_owed(story: reply.Story) -> bool:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentsite import env
+from agentsite.env import Environment
 from runs.contracts import NewEvent, Outcome, RunState
 from runs.orchestrator.endings import fold
 from runs.states import On
 
 MAX_BACKOFF_S = 300.0
+MAX_ASKED_S = 3600.0
 
 
-def _backoff(retries: int) -> float:
-    return float(min(env.read().RETRY_S * 2 ** min(retries, 16), MAX_BACKOFF_S))
+def _backoff(retries: int, settings: Environment) -> float:
+    return float(min(settings.RETRY_S * 2 ** min(retries, 16), MAX_BACKOFF_S))
 
 
-def backoff_s(run: RunState) -> float:
+def backoff_s(run: RunState, settings: Environment) -> float:
     """Seconds until the next try: RETRY_S, doubled each time, at most five minutes."""
-    return _backoff(run.retries)
+    return _backoff(run.retries, settings)
 
 
-def waited_too_long(run: RunState) -> bool:
+def wait_s(run: RunState, settings: Environment, asked_s: float | None) -> float:
+    """The same, or longer where the dependency or its breaker asked for that; an hour at most."""
+    return max(backoff_s(run, settings), min(asked_s or 0.0, MAX_ASKED_S))
+
+
+def waited_too_long(run: RunState, settings: Environment) -> bool:
     """Whether the waits so far sum up to more than DEPENDENCY_FOR_S."""
-    return sum(_backoff(n) for n in range(run.retries)) > env.read().DEPENDENCY_FOR_S
+    return sum(_backoff(n, settings) for n in range(run.retries)) > settings.DEPENDENCY_FOR_S
 
 
 def park(run: RunState, dependency: str, wait_s: float, **more: Any) -> Outcome:

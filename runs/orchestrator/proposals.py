@@ -8,42 +8,39 @@ from typing import Any
 from agentsite import clock
 from agentsite.money import parse as parse_money
 from runs import evidence
-from runs.backends import backend_of
 from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
 from runs.orchestrator import endings
-from runs.orchestrator.outside import without_connection
-from runs.orchestrator.pauses import backoff_s, park, waited_too_long
+from runs.orchestrator.pauses import park, wait_s, waited_too_long
+from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import MAX_REPAIRS, qualified
 from runs.states import On, Status
-from runs.store import own_writes, read_epoch, used_so_far
-from tools import dispatcher, gate, rules
+from tools import dispatcher, gate, registry, rules
 from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult
-from tools.errors import ReadFailed
-from tools.policy import search
+from tools.errors import InvalidArguments, ReadFailed, UnknownTool
 
 REFUNDED_ALREADY = ("nothing_refundable", "amount_exceeds_refundable", "amount_exceeds_payment")
 
 
-def reads(run: RunState) -> Outcome:
+def reads(run: RunState, ports: Ports) -> Outcome:
     """Run the allowed reads of the last turn in parallel; an outage parks the run, and is never an empty list."""
-    started = clock.monotonic()
+    started = ports.monotonic()
     denied = {p.call_id: slug for p in run.unanswered if (slug := gate.read_allowed(run.scope(), p)) is not None}
     calls = tuple(
         ReadCall(call_id=p.call_id, tool=p.tool, args=p.args) for p in run.unanswered if p.call_id not in denied
     )
-    backend = backend_of(run.tenant_id, run.agent)
-    without_connection()
-    results = dispatcher.run_reads(run.scope(), backend, calls, _search(run))
-    took = round((clock.monotonic() - started) * 1000)
+    backend = ports.backend_of(run.tenant_id, run.agent)
+    ports.leave_database()
+    results = ports.run_reads(run.scope(), backend, calls, _search(run, ports))
+    took = round((ports.monotonic() - started) * 1000)
     refusals = tuple(_denial(p, {"error": "denied", "rule": denied[p.call_id]}) for p in run.unanswered
                      if p.call_id in denied)  # fmt: skip
     down = [r for r in results if not r.ok and r.retryable]
     if down and run.status is not Status.VERIFIED:
-        return _outage(run, results, refusals, down, took)
+        return _outage(run, results, refusals, down, ports)
     spans = len([o for o in run.observations if o.span.startswith("t")])
     seen = tuple(_seen(r, f"t{spans + n}") for n, r in enumerate(results, start=1))
     observations, folded = endings.fold(run)
-    stale = _stale(run, results)
+    stale = _stale(run, results, ports)
     if stale and run.status is not Status.VERIFIED:
         return endings.escalate(
             run, "policy_stale", observations=(*seen, *refusals), events=_read_events(results), active_ms=took
@@ -54,16 +51,15 @@ def reads(run: RunState) -> Outcome:
     )  # fmt: skip
 
 
-def _search(run: RunState) -> Any:
-    pin = run.contract.policy_version_pin
-    return lambda query: [p.wire() for p in search.search(run.tenant_id, query, pin=pin)]
+def _search(run: RunState, ports: Ports) -> dispatcher.Search:
+    return lambda query: ports.search(run.tenant_id, query, run.contract.policy_version_pin)
 
 
-def _stale(run: RunState, results: tuple[ReadResult, ...]) -> bool:
+def _stale(run: RunState, results: tuple[ReadResult, ...], ports: Ports) -> bool:
     """Whether policy was read while the registry holds another version current than the one pinned (M9)."""
     if not any(r.tool == "search_policy" and r.ok for r in results):
         return False
-    state = search.policy_state(run.tenant_id, run.contract.policy_version_pin)
+    state = ports.policy_state(run.tenant_id, run.contract.policy_version_pin)
     return state.current != state.pinned
 
 
@@ -72,7 +68,7 @@ def _outage(
     results: tuple[ReadResult, ...],
     refusals: tuple[NewObservation, ...],
     down: list[ReadResult],
-    took: int,
+    ports: Ports,
 ) -> Outcome:
     """Keep what was read, remember what was not; those calls stay unanswered and are made again."""
     spans = len([o for o in run.observations if o.span.startswith("t")])
@@ -81,9 +77,10 @@ def _outage(
     if run.retries == 0:
         seen += [NewObservation(kind="error", source=r.tool, content=r.content, args=r.args) for r in down]
     more: dict[str, Any] = {"observations": (*seen, *refusals), "events": _read_events(results)}
-    if waited_too_long(run):
+    if waited_too_long(run, ports.settings()):
         return endings.escalate(run, "dependency_unavailable", **more)
-    return park(run, down[0].tool, backoff_s(run), **more)
+    asked_s = max(r.retry_in_s or 0.0 for r in down)
+    return park(run, down[0].tool, wait_s(run, ports.settings(), asked_s), **more)
 
 
 def _seen(r: ReadResult, span: str) -> NewObservation:
@@ -114,20 +111,28 @@ def _denial(proposal: Proposal, content: Json) -> NewObservation:
     )
 
 
-def case_of(run: RunState, pending: PendingAction, *, leave_out: str = "") -> gate.Case:
+def fits(pending: PendingAction) -> bool:
+    """Whether a stored action is one that today's registry would take as it is: a deploy may lie between (M87)."""
+    try:
+        return registry.normalise(pending.tool, pending.args) == pending.args
+    except (InvalidArguments, UnknownTool):
+        return False
+
+
+def case_of(run: RunState, pending: PendingAction, ports: Ports, *, leave_out: str = "") -> gate.Case:
     """Everything the gate may look at; the order's epoch is read before anything else (`write-path.md` 2)."""
     order_id, currency = pending.args["order_id"], pending.args["amount"]["currency"]
-    epoch = read_epoch(run.tenant_id, order_id)
-    own = own_writes(run.tenant_id, order_id)
-    used = used_so_far(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out=leave_out)
+    epoch = ports.read_epoch(run.tenant_id, order_id)
+    own = ports.own_writes(run.tenant_id, order_id)
+    used = ports.used_so_far(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out)
     spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
     closed = frozenset(w.payment_id for w in spent if w.key != leave_out)
     return gate.Case(
-        scope=run.scope(), backend=backend_of(run.tenant_id, run.agent), tool=pending.tool, args=pending.args,
+        scope=run.scope(), backend=ports.backend_of(run.tenant_id, run.agent), tool=pending.tool, args=pending.args,
         hash=pending.action_hash, key=pending.key, cited=pending.evidence,
         evidence=evidence.items(run.observations),
-        policy=search.policy_state(run.tenant_id, run.contract.policy_version_pin), own=own, epoch=epoch, used=used,
-        closed=closed, qualified=qualified(run) is not None, leave_out=leave_out,
+        policy=ports.policy_state(run.tenant_id, run.contract.policy_version_pin), own=own, epoch=epoch, used=used,
+        closed=closed, qualified=qualified(run, ports) is not None, leave_out=leave_out,
     )  # fmt: skip
 
 
@@ -145,30 +150,32 @@ def decided(decision: Decision, pending: PendingAction, decision_id: str) -> New
     )  # fmt: skip
 
 
-def gate_write(run: RunState) -> Outcome:
+def gate_write(run: RunState, ports: Ports) -> Outcome:
     """Put the pending write before the gate; its answer is the next status."""
     pending = run.pending
     assert pending is not None, "action_proposed holds a pending action"
     if endings.has(run, "message"):
         return superseded(run, pending)
-    started = clock.monotonic()
+    if not fits(pending):
+        return endings.escalate(run, "approval_invalid")
+    started = ports.monotonic()
     try:
-        case = case_of(run, pending)
-        without_connection()
-        decision = gate.evaluate(case)
+        case = case_of(run, pending, ports)
+        ports.leave_database()
+        decision = gate.evaluate(case, ports.read_facts)
     except ReadFailed as error:
-        return unreachable(run, error)
-    took = round((clock.monotonic() - started) * 1000)
+        return unreachable(run, error, ports)
+    took = round((ports.monotonic() - started) * 1000)
     decision_id = f"{run.run_id}:{pending.call_id}:{run.version}"
     return answered(run, pending, decision, decision_id, took)
 
 
-def unreachable(run: RunState, error: ReadFailed) -> Outcome:
+def unreachable(run: RunState, error: ReadFailed, ports: Ports) -> Outcome:
     """The gate could not read its facts: no decision is made of that."""
     events = (NewEvent(type="tool.error", meta={"tool": "gate", "error": error.slug}),)
-    if waited_too_long(run) or not error.retryable:
+    if waited_too_long(run, ports.settings()) or not error.retryable:
         return endings.escalate(run, "dependency_unavailable", events=events)
-    return park(run, "business_system", backoff_s(run), events=events)
+    return park(run, "business_system", wait_s(run, ports.settings(), error.retry_after_s), events=events)
 
 
 def answered(run: RunState, pending: PendingAction, decision: Decision, decision_id: str, took: int) -> Outcome:

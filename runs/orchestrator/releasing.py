@@ -7,7 +7,7 @@ from dataclasses import replace
 from runs.contracts import Intent, NewEvent, NewObservation, Outcome, PendingAction, RunState
 from runs.orchestrator import endings, proposals
 from runs.orchestrator.later import Later
-from runs.orchestrator.outside import without_connection
+from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import qualified
 from runs.orchestrator.waits import message
 from runs.states import On
@@ -19,7 +19,7 @@ HOLD_S = 1.0
 MAX_HOLD_S = 60.0
 
 
-def approved(run: RunState) -> Outcome | Later:
+def approved(run: RunState, ports: Ports) -> Outcome | Later:
     """Everything again, directly before the intent; a message or a cancel that came first wins."""
     pending = run.pending
     assert pending is not None, "approved holds an action"
@@ -27,16 +27,18 @@ def approved(run: RunState) -> Outcome | Later:
         return endings.cancel(run)
     if endings.has(run, "message"):
         return message(run, pending)
+    if not proposals.fits(pending):
+        return endings.escalate(run, "approval_invalid")
     ticket = _ticket(run)
     try:
-        case = proposals.case_of(run, pending)
-        without_connection()
-        released = gate.release(case, ticket, decision_id=pending.decision_id)
+        case = proposals.case_of(run, pending, ports)
+        ports.leave_database()
+        released = gate.release(case, ticket, decision_id=pending.decision_id, read=ports.read_facts)
     except ReadFailed as error:
-        return proposals.unreachable(run, error)
+        return proposals.unreachable(run, error, ports)
     if isinstance(released, Withheld):
         return _withheld(run, pending, released)
-    return _intend(run, pending, released, needs_person=ticket is not None)
+    return _intend(run, pending, released, qualified(run, ports), needs_person=ticket is not None)
 
 
 def _ticket(run: RunState) -> ApprovalTicket | None:
@@ -49,9 +51,11 @@ def _ticket(run: RunState) -> ApprovalTicket | None:
     )  # fmt: skip
 
 
-def _intend(run: RunState, pending: PendingAction, release: Release, *, needs_person: bool) -> Outcome:
+def _intend(
+    run: RunState, pending: PendingAction, release: Release, qualification: int | None, *, needs_person: bool
+) -> Outcome:
     intent = Intent(
-        release=release, pending=pending, seen_input_seq=run.last_input_seq, route_qualification=qualified(run),
+        release=release, pending=pending, seen_input_seq=run.last_input_seq, route_qualification=qualification,
         needs_person=needs_person, attempt=1,
     )  # fmt: skip
     return Outcome(on=On.RELEASED, intent=intent, retries=0)

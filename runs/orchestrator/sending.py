@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from agentsite import clock, env
-from runs.backends import backend_of
 from runs.contracts import (
     NewEvent,
     NewObservation,
@@ -23,37 +21,51 @@ from runs.contracts import (
 )
 from runs.orchestrator import endings, proposals
 from runs.orchestrator.later import Later, Send
-from runs.orchestrator.outside import without_connection
+from runs.orchestrator.ports import Ports
 from runs.states import On
-from runs.store import own_writes
-from tools import dispatcher, gate, rules
+from tools import gate, rules
 from tools.contracts import Backend, Refund, Release, SentMark, Withheld
 from tools.errors import OutcomeUnknown, ReadFailed, Refused
 
 
-def executing(run: RunState) -> Outcome | Later | Send:
+def executing(run: RunState, ports: Ports) -> Outcome | Later | Send:
     """Look the write up; what is found is recorded, what is surely absent may be sent, else ask again later."""
     write = run.open_write
-    assert write is not None, "executing holds an open write"
-    backend = backend_of(run.tenant_id, run.agent)
+    if write is None:
+        return _settled_by_hand(run)
+    backend = ports.backend_of(run.tenant_id, run.agent)
     if write.origin != backend.url:
         # Another system's list proves nothing about this write, and it must never be sent there.
-        return _undetermined(run, write, "other_backend")
+        return _undetermined(run, write, "other_backend", ports)
     try:
-        without_connection()
-        refunds = dispatcher.look_up(backend, write.order_id, run.trace_id)
+        ports.leave_database()
+        refunds = ports.look_up(backend, write.order_id, run.trace_id)
     except ReadFailed as error:
-        return _undetermined(run, write, error.slug)
-    found = _find(run, write, refunds)
+        return _undetermined(run, write, error.slug, ports, asked_s=error.retry_after_s)
+    found = _find(run, write, refunds, ports)
     if found.ambiguous:
-        return _undetermined(run, write, "ambiguous", hopeless=True)
+        return _undetermined(run, write, "ambiguous", ports, hopeless=True)
     if found.refund is not None:
         return done(run, write, found.refund, how="write.reconciled" if write.sent else "write.result")
-    return _absent(run, write, backend)
+    return _absent(run, write, backend, ports)
 
 
-def _find(run: RunState, write: SeenWrite, refunds: tuple[Refund, ...]) -> rules.Match:
-    own = own_writes(run.tenant_id, write.order_id)
+def _settled_by_hand(run: RunState) -> Outcome:
+    """A person settled the write meanwhile: what was made is verified like any other, what was not is told so."""
+    assert run.writes and run.writes[-1].state in ("confirmed", "not_sent"), "executing holds a write"
+    write = run.writes[-1]
+    if write.state == "not_sent":
+        return replace(not_made(run, write, "settled_by_staff"), write=None)
+    assert write.refund_id is not None, "a refund that was made has an id"
+    refund = Refund(
+        refund_id=write.refund_id, payment_id=write.payment_id, order_id=write.order_id, state="succeeded",
+        amount=write.amount, idempotency_key=None, metadata=None, created_at=None,
+    )  # fmt: skip
+    return replace(done(run, write, refund, how="write.reconciled"), write=None)
+
+
+def _find(run: RunState, write: SeenWrite, refunds: tuple[Refund, ...], ports: Ports) -> rules.Match:
+    own = ports.own_writes(run.tenant_id, write.order_id)
     mine = next(w for w in own if w.key == write.key)
     return rules.match(mine, refunds, claimed=rules.claimed_by_others(own, write.key))
 
@@ -81,15 +93,15 @@ def _has_result(run: RunState, write: SeenWrite) -> bool:
     return any(o.call_id == write.call_id for o in run.observations)
 
 
-def _absent(run: RunState, write: SeenWrite, backend: Backend) -> Outcome | Later | Send:
+def _absent(run: RunState, write: SeenWrite, backend: Backend, ports: Ports) -> Outcome | Later | Send:
     """Not on the list. Whether that proves anything depends on whether it was ever sent, and on the promises."""
     sent = [a for a in write.attempts if a.sent_at is not None]
     if not sent:
-        return _send_unsent(run, write)
+        return _send_unsent(run, write, ports)
     if _keys_still_honoured(run, sent, backend):
-        return _again(run, write, "keys_honoured")
+        return _again(run, write, "keys_honoured", ports)
     if backend.settle_s is None:
-        return _undetermined(run, write, "no_promise")
+        return _undetermined(run, write, "no_promise", ports)
     quiet_at = max(a.gives_up_at for a in sent if a.gives_up_at) + timedelta(seconds=backend.settle_s)
     if run.now <= quiet_at:
         return _look_again(run, write, (quiet_at - run.now).total_seconds() + 0.05)
@@ -97,7 +109,7 @@ def _absent(run: RunState, write: SeenWrite, backend: Backend) -> Outcome | Late
         return _first_look(run, write, backend.settle_s)
     if (run.now - write.absent_at).total_seconds() < backend.settle_s / 2:
         return _look_again(run, write, backend.settle_s / 2)
-    return _again(run, write, "proven_absent")
+    return _again(run, write, "proven_absent", ports)
 
 
 def _keys_still_honoured(run: RunState, sent: list[SeenAttempt], backend: Backend) -> bool:
@@ -123,43 +135,53 @@ def _look_again(run: RunState, write: SeenWrite, wait_s: float) -> Outcome | Lat
     )  # fmt: skip
 
 
-def _send_unsent(run: RunState, write: SeenWrite) -> Outcome | Later | Send:
+def _send_unsent(run: RunState, write: SeenWrite, ports: Ports) -> Outcome | Later | Send:
     """Prepared and never marked sent: proven never sent. Fresh intents go at once, older ones are released anew."""
     age = (run.now - write.intent_at).total_seconds()
-    if age <= env.read().LEASE_S / 2 and run.attempts <= 1 and not run.inputs:
+    if age <= ports.settings().LEASE_S / 2 and run.attempts <= 1 and not run.inputs:
         return Send()
-    return _again(run, write, "never_sent")
+    return _again(run, write, "never_sent", ports)
 
 
-def _again(run: RunState, write: SeenWrite, why: str) -> Outcome | Later | Send:
+def _again(run: RunState, write: SeenWrite, why: str, ports: Ports) -> Outcome | Later | Send:
     """Send the frozen body once more, if everything still allows it; else the write is closed as never made."""
     age = (run.now - write.intent_at).total_seconds()
     spent = run.write_attempts >= run.contract.limits.max_write_attempts
-    looping = run.attempts > env.read().MAX_STEP_ATTEMPTS
-    if spent or looping or age > env.read().RESEND_FOR_S or endings.has(run, "cancel"):
+    looping = run.attempts > ports.settings().MAX_STEP_ATTEMPTS
+    if spent or looping or age > ports.settings().RESEND_FOR_S or endings.has(run, "cancel"):
         if why == "keys_honoured":
-            return _prove_absence(run, write)
+            return _prove_absence(run, write, ports)
         return not_made(run, write, "cancelled" if endings.has(run, "cancel") else "not_sent_in_time")
-    case = proposals.case_of(run, _pending_of(run, write), leave_out=write.key)
+    pending = _pending_of(run, write)
+    case = proposals.case_of(run, pending, ports, leave_out=write.key)
     try:
-        without_connection()
+        ports.leave_database()
         released = gate.release_again(
-            case, approval_id=write.approval_id, decision_id=write.decision_id, body=write.body
+            case, approval_id=write.approval_id, decision_id=write.decision_id, body=write.body, read=ports.read_facts
         )
     except ReadFailed as error:
-        return _undetermined(run, write, error.slug)
+        return _undetermined(run, write, error.slug, ports, asked_s=error.retry_after_s)
     if isinstance(released, Withheld):
         if why == "keys_honoured":
-            return _prove_absence(run, write)
-        return not_made(run, write, released.rule)
+            return _prove_absence(run, write, ports)
+        return _withheld(run, write, pending, released)
     return Send(resend=released)
 
 
-def _prove_absence(run: RunState, write: SeenWrite) -> Outcome | Later:
+def _withheld(run: RunState, write: SeenWrite, pending: PendingAction, withheld: Withheld) -> Outcome:
+    """The facts of this moment no longer allow a write that never went out; the record keeps those facts."""
+    outcome = not_made(run, write, withheld.rule)
+    if withheld.decision is None:
+        return outcome
+    decided = proposals.decided(withheld.decision, pending, write.decision_id)
+    return replace(outcome, events=(decided, *outcome.events))
+
+
+def _prove_absence(run: RunState, write: SeenWrite, ports: Ports) -> Outcome | Later:
     """May not be sent again though the key is honoured: only a proof of absence closes it."""
-    backend = backend_of(run.tenant_id, run.agent)
+    backend = ports.backend_of(run.tenant_id, run.agent)
     if backend.settle_s is None:
-        return _undetermined(run, write, "no_promise")
+        return _undetermined(run, write, "no_promise", ports)
     sent = [a for a in write.attempts if a.gives_up_at is not None]
     quiet_at = max(a.gives_up_at for a in sent if a.gives_up_at) + timedelta(seconds=backend.settle_s)
     if run.now <= quiet_at:
@@ -195,30 +217,35 @@ def not_made(run: RunState, write: SeenWrite, why: str, *, state: str = "not_sen
     )  # fmt: skip
 
 
-def _undetermined(run: RunState, write: SeenWrite, why: str, *, hopeless: bool = False) -> Outcome | Later:
-    """Cannot be told now: asked again by due time for a bounded while, then a person; never guessed."""
-    since = write.unknown_since or write.intent_at
+def _undetermined(
+    run: RunState, write: SeenWrite, why: str, ports: Ports, *, hopeless: bool = False, asked_s: float | None = None
+) -> Outcome | Later:
+    """Cannot be told now: asked again by due time for a bounded while, then a person; never guessed.
+
+    `asked_s`: what the business system or its breaker asked for; a look-up waits a minute for that at most.
+    """
+    since, settings = write.unknown_since or write.intent_at, ports.settings()
     waited = (run.now - since).total_seconds()
-    if waited > env.read().RECONCILE_FOR_S and not write.sent and not hopeless:
+    if waited > settings.RECONCILE_FOR_S and not write.sent and not hopeless:
         return not_made(run, write, "not_sent_in_time")  # prepared and never marked: proven never sent
-    if hopeless or waited > env.read().RECONCILE_FOR_S:
+    if hopeless or waited > settings.RECONCILE_FOR_S:
         return endings.escalate(
             run, "outcome_unknown", write=WriteChange(key=write.key, state="unknown", look_in_s=3600.0),
             events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),),
         )  # fmt: skip
-    wait = min(env.read().RETRY_S * 2 ** min(write.looks, 8), 60.0)
+    wait = min(max(settings.RETRY_S * 2 ** min(write.looks, 8), asked_s or 0.0), 60.0)
     return Outcome(
         on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown" if write.sent else write.state),
         due_in_s=wait, events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),),
     )  # fmt: skip
 
 
-def can_send(run: RunState, release: Release) -> bool:
+def can_send(run: RunState, release: Release, ports: Ports) -> bool:
     """Whether this process holds what a send needs: asked before the mark, which spends an attempt.
 
     Raises what the executor would, before anything is marked, where somebody tampered with the stored write.
     """
-    return dispatcher.can_write(release, backend_of(run.tenant_id, run.agent))
+    return ports.can_write(release, ports.backend_of(run.tenant_id, run.agent))
 
 
 def ticket(run: RunState) -> Release:
@@ -227,32 +254,32 @@ def ticket(run: RunState) -> Release:
     return _release_of(run, run.open_write)
 
 
-def send(run: RunState, release: Release, mark: SentMark) -> Outcome:
+def send(run: RunState, release: Release, mark: SentMark, ports: Ports) -> Outcome:
     """POST once, by the right the mark gives; timeouts, resets and 5xx are unknown, never failed."""
     write = run.open_write
     assert write is not None, "only an open write is sent"
-    backend, started = backend_of(run.tenant_id, run.agent), clock.monotonic()
-    without_connection()
+    backend, started = ports.backend_of(run.tenant_id, run.agent), ports.monotonic()
+    ports.leave_database()
     try:
-        answer = dispatcher.run_write(release, mark, backend)
+        answer = ports.run_write(release, mark, backend)
     except Refused as refused:
-        if sum(a.sent_at is not None for a in write.attempts) > 1:
+        if any(a.sent_at is not None and a.number != mark.attempt for a in write.attempts):
             # This answer proves only that *this* call made nothing; an earlier one may have.
-            return _lost(write, refused.slug)
+            return _lost(write, refused.slug, ports)
         return not_made(run, write, refused.slug, state="refused", answer=refused.slug)
     except OutcomeUnknown as unknown:
-        return _lost(write, unknown.slug)
-    took = round((clock.monotonic() - started) * 1000)
+        return _lost(write, unknown.slug, ports)
+    took = round((ports.monotonic() - started) * 1000)
     outcome = done(run, write, answer.refund, how="write.result", answer="replayed" if answer.replayed else "made")
     return replace(outcome, active_ms=took)
 
 
-def _lost(write: SeenWrite, slug: str) -> Outcome:
+def _lost(write: SeenWrite, slug: str, ports: Ports) -> Outcome:
     """Nobody knows yet: look it up in a moment."""
     event = NewEvent(type="write.unknown", meta={"key": write.key, "error": slug})
     return Outcome(
         on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown", answer=slug),
-        due_in_s=min(1.0, env.read().RETRY_S), events=(event,),
+        due_in_s=min(1.0, ports.settings().RETRY_S), events=(event,),
     )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""A late look at an open write whose run has ended: settles it or puts it off; never sends anything."""
+"""A late look at a write whose run has ended: settles an open one or puts it off, watches a confirmed one.
+
+It never sends anything.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from runs import verifier
 from runs.backends import backend_of
 from runs.contracts import Checked, NewEvent, SeenWrite, WriteChange
 from runs.orchestrator.outside import without_connection
+from runs.orchestrator.watching import watch
 from runs.store import own_writes, settled
-from tools.contracts import Backend
+from tools.contracts import Backend, Refund
 from tools.errors import ReadFailed
 from tools.facts import read_facts
 
 
 def settle(key: str) -> str:
-    """Look one open write up again. Returns what came of it: `settled`, `put_off` or `closed`."""
+    """Look one write up again. Returns what came of it: `settled`, `put_off`, or what `watching.watch` says."""
     found = settled.open_write(key)
     if found is None:
-        return "closed"
+        return watch(key)
     backend, own = backend_of(found.tenant_id, found.agent), own_writes(found.tenant_id, found.write.order_id)
     if backend.url != found.write.origin:
         return _put_off(found, "other_backend")
@@ -31,47 +35,46 @@ def settle(key: str) -> str:
     at = clock.rfc3339(clock.now())
     checked = verifier.check(found.write, refunds=facts.refunds, facts=facts, waited_s=0, at=at)
     if checked.verdict == "not_shown":
-        return _not_shown(found, backend, ambiguous=bool(checked.record.get("ambiguous")))
-    return _seen(found, checked)
+        return _not_shown(found, backend, facts.refunds, ambiguous=bool(checked.record.get("ambiguous")))
+    return _seen(found, checked, facts.refunds)
 
 
-def _put_off(found: settled.OpenWrite, why: str, *, absent: bool = False) -> str:
+def _put_off(
+    found: settled.OpenWrite, why: str, listed: tuple[Refund, ...] | None = None, *, absent: bool = False
+) -> str:  # fmt: skip
+    """`listed` is what the business system showed; None where it did not answer."""
     telemetry.log("write.still_unknown", error=why, run_id=found.run_id)
-    settled.put_off(found, absent=absent)
+    settled.put_off(found, why, absent=absent, listed=listed)
     return "put_off"
 
 
-def _seen(found: settled.OpenWrite, checked: Checked) -> str:
+def _seen(found: settled.OpenWrite, checked: Checked, listed: tuple[Refund, ...]) -> str:
     """Confirmed only where it succeeded exactly as asked; a difference stays with staff, who see both."""
     if checked.verdict == "pending":
-        return _put_off(found, "pending")
+        return _put_off(found, "pending", listed)
     if checked.verdict in ("mismatch", "over_refunded"):
         telemetry.count("writes_differ")
-        return _put_off(found, checked.verdict)
+        return _put_off(found, checked.verdict, listed)
     passed = checked.verdict == "passed"
     state = "confirmed" if passed else "failed"
     change = WriteChange(key=found.write.key, state=state, refund=checked.refund, answer="found_later")
-    settled.settle(found, change, outcome=_outcome(found, passed=passed), event=_event(found.write.key, state, checked))
+    outcome = settled.outcome_of(found.others, made=passed)
+    settled.settle(found, change, outcome=outcome, event=_event(found.write.key, state, checked))
     return "settled"
 
 
-def _outcome(found: settled.OpenWrite, *, passed: bool) -> str:
-    states = set(found.others)
-    if passed:
-        return "refunded" if states <= {"confirmed"} else "partly_refunded"
-    return "partly_refunded" if "confirmed" in states else "refund_failed"
-
-
-def _not_shown(found: settled.OpenWrite, backend: Backend, *, ambiguous: bool) -> str:
+def _not_shown(
+    found: settled.OpenWrite, backend: Backend, listed: tuple[Refund, ...], *, ambiguous: bool
+) -> str:  # fmt: skip
     if ambiguous or backend.settle_s is None or found.write.refund_id is not None:
         # One that the provider once named was made: a list without it proves nothing, a person looks.
-        return _put_off(found, "not_shown")
+        return _put_off(found, "ambiguous" if ambiguous else "not_shown", listed)
     quiet = _quiet_at(found.write, backend.settle_s)
     first = found.write.absent_at
     if quiet is not None and (first is None or first <= quiet):
-        return _put_off(found, "absent_once", absent=dbtime.now() > quiet)
+        return _put_off(found, "absent_once", listed, absent=dbtime.now() > quiet)
     if first is not None and dbtime.now() <= first + timedelta(seconds=backend.settle_s / 2):
-        return _put_off(found, "absent_once")
+        return _put_off(found, "absent_once", listed)
     change = WriteChange(key=found.write.key, state="not_sent", answer="proven_absent")
     settled.settle(found, change, outcome=None, event=_event(found.write.key, "not_sent", None))
     return "settled"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentsite import env
 from runs.contracts import Outcome, RunState
 from runs.orchestrator import endings, proposals, releasing, sending, turns, verifying, waits
 from runs.orchestrator.later import Later, Send
+from runs.orchestrator.ports import LIVE, Ports
 from runs.states import On, Status
 from tools.contracts import Release, SentMark
 
 Handled = Outcome | Later | Send
-HANDLERS: dict[Status, Callable[[RunState], Handled]] = {
+HANDLERS: dict[Status, Callable[[RunState, Ports], Handled]] = {
     Status.ACTION_PROPOSED: proposals.gate_write,
     Status.AWAITING_APPROVAL: waits.awaiting_approval,
     Status.APPROVAL_EXPIRED: waits.approval_expired,
@@ -24,17 +24,17 @@ HANDLERS: dict[Status, Callable[[RunState], Handled]] = {
 }
 
 
-def step(run: RunState) -> Handled:
+def step(run: RunState, ports: Ports = LIVE) -> Handled:
     """One handler of the run's status. It writes nothing; what it returns is checkpointed by the caller."""
-    if run.attempts > env.read().MAX_STEP_ATTEMPTS and run.status not in (Status.EXECUTING, Status.EXECUTED):
+    if run.attempts > ports.settings().MAX_STEP_ATTEMPTS and run.status not in (Status.EXECUTING, Status.EXECUTED):
         return _crash_loop(run)
     if endings.has(run, "escalate") and run.status not in (Status.EXECUTING, Status.EXECUTED, Status.VERIFIED):
         return endings.escalate(run, "escalated_by_staff")
     if run.status in (Status.ACCEPTED, Status.GATHERING, Status.VERIFIED):
-        return _investigate(run)
+        return _investigate(run, ports)
     if endings.has(run, "cancel") and run.status is Status.ACTION_PROPOSED:
         return endings.cancel(run)
-    return HANDLERS[run.status](run)
+    return HANDLERS[run.status](run, ports)
 
 
 def _crash_loop(run: RunState) -> Outcome:
@@ -44,20 +44,26 @@ def _crash_loop(run: RunState) -> Outcome:
     return endings.escalate(run, "worker_crash_loop")
 
 
-def _investigate(run: RunState) -> Outcome | Later:
+def _investigate(run: RunState, ports: Ports) -> Outcome | Later:
     if endings.has(run, "cancel"):
         return endings.complete(run, None) if run.status is Status.VERIFIED else endings.cancel(run)
     if run.unanswered:
-        return proposals.reads(run)
+        return proposals.reads(run, ports)
     if endings.has(run, "message"):
         observations, folded = endings.fold(run)
         return Outcome(on=On.MESSAGE_FOLDED, observations=observations, folded=folded)
-    return turns.model_turn(run)
+    held_s = ports.held_s()
+    return turns.model_turn(run, ports) if held_s is None else Later(due_in_s=held_s)
 
 
-def send(run: RunState, release: Release, mark: SentMark) -> Outcome:
+def send(run: RunState, release: Release, mark: SentMark, ports: Ports = LIVE) -> Outcome:
     """POST the write by the right of its mark."""
-    return sending.send(run, release, mark)
+    return sending.send(run, release, mark, ports)
+
+
+def can_send(run: RunState, release: Release, ports: Ports = LIVE) -> bool:
+    """Whether this process holds what a send needs: asked before the mark, which spends an attempt."""
+    return sending.can_send(run, release, ports)
 
 
 def resolve_intent(run: RunState, which: str) -> Outcome | Later | None:

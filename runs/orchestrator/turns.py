@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentsite import clock, env
 from agentsite.text import storable, visible
 from runs import prompt as prompts
-from runs import qualification, reply
+from runs import reply
 from runs.contracts import (
     Final,
     Invalid,
@@ -23,11 +22,10 @@ from runs.contracts import (
     ToolSchema,
 )
 from runs.errors import ModelError, ModelUnavailable
-from runs.inference import gateway
 from runs.inference.parse import parse
 from runs.orchestrator import endings
-from runs.orchestrator.outside import without_connection
 from runs.orchestrator.pauses import backoff_s, park, waited_too_long
+from runs.orchestrator.ports import Ports
 from runs.states import On, Status
 from runs.store import tell
 from tools import registry
@@ -72,7 +70,7 @@ def tools_shown(run: RunState) -> tuple[ToolSchema, ...]:
     return tuple(ToolSchema(**schema) for schema in registry.schemas(names))
 
 
-def model_turn(run: RunState) -> Outcome:
+def model_turn(run: RunState, ports: Ports) -> Outcome:
     """Ask the model for the next step, or end where a cap says so."""
     if run.status is Status.VERIFIED and run.repairs > MAX_REPAIRS:
         return endings.complete(run, None)  # further proposals kept failing: what was done is told
@@ -80,9 +78,9 @@ def model_turn(run: RunState) -> Outcome:
     if capped is not None:
         return _at_cap(run, capped)
     prompt = prompts.build_prompt(run, tools_shown(run))
-    called = _call(run, prompt)
+    called = _call(run, prompt, ports)
     if called.result is None:
-        return _no_answer(run, called)
+        return _no_answer(run, called, ports)
     return _read(run, prompt, called, called.result)
 
 
@@ -92,50 +90,49 @@ def _at_cap(run: RunState, reason: str) -> Outcome:
     return endings.escalate(run, reason)
 
 
-def _call(run: RunState, prompt: Prompt) -> Call:
+def _call(run: RunState, prompt: Prompt, ports: Ports) -> Call:
     """Try the routes in order; the first that answers counts. No database connection is held meanwhile."""
     span = f"m{run.model_calls + 1}"
     built = {"hash": prompt.hash, "version": prompt.version, "tools": prompt.tools_hash}
     events = [NewEvent(type="prompt.built", meta=built, span=span)]
-    started, error, budget = clock.monotonic(), None, _time_left_s(run)
-    for number, route in enumerate(env.read().AGENT_MODELS):
-        left = budget - (clock.monotonic() - started)
-        if number and left < MIN_CALL_S:
+    started, error, budget = ports.monotonic(), None, _time_left_s(run, ports)
+    routes = ports.settings().AGENT_MODELS
+    for number, route in enumerate(routes):
+        left = budget - (ports.monotonic() - started)
+        if number and (left < MIN_CALL_S or ports.held_s() is not None):
             break
         if number:
             events.append(NewEvent(type="route.switched", meta={"to": route}, span=span))
         events.append(NewEvent(type="model.called", meta={"route": route}, span=span))
         try:
-            without_connection()
-            result = gateway.complete(route, prompt, timeout_s=left)
+            ports.leave_database()
+            result = ports.complete(route, prompt, left)
         except ModelError as failed:
             error = failed
             events.append(NewEvent(type="model.failed", meta={"route": route, "error": failed.slug}, span=span))
             continue
-        return Call(route=route, result=result, error=None, events=tuple(events), took_ms=_since(started))
-    return Call(
-        route=env.read().AGENT_MODELS[-1], result=None, error=error, events=tuple(events), took_ms=_since(started)
-    )
+        return Call(route=route, result=result, error=None, events=tuple(events), took_ms=_since(started, ports))
+    return Call(route=routes[-1], result=None, error=error, events=tuple(events), took_ms=_since(started, ports))
 
 
-def _time_left_s(run: RunState) -> float:
+def _time_left_s(run: RunState, ports: Ports) -> float:
     """One budget for all routes of a turn: the call's timeout, and what the run has left of its active time."""
     left = (run.contract.limits.deadline_ms - run.active_ms) / 1000
-    return min(env.read().MODEL_TIMEOUT_S, max(MIN_CALL_S, left))
+    return min(ports.settings().MODEL_TIMEOUT_S, max(MIN_CALL_S, left))
 
 
-def _since(started: float) -> int:
-    return round((clock.monotonic() - started) * 1000)
+def _since(started: float, ports: Ports) -> int:
+    return round((ports.monotonic() - started) * 1000)
 
 
-def _no_answer(run: RunState, called: Call) -> Outcome:
+def _no_answer(run: RunState, called: Call, ports: Ports) -> Outcome:
     if run.status is Status.VERIFIED:
         return endings.complete(run, None, events=called.events, active_ms=called.took_ms)
     retryable = isinstance(called.error, ModelUnavailable)
-    if not retryable or waited_too_long(run):
+    if not retryable or waited_too_long(run, ports.settings()):
         return endings.escalate(run, "dependency_unavailable", events=called.events)
     asked = called.error.retry_after_s if called.error else None
-    wait = min(asked, MAX_RETRY_AFTER_S) if asked else backoff_s(run)
+    wait = min(asked, MAX_RETRY_AFTER_S) if asked else backoff_s(run, ports.settings())
     # An outage is no active time: the run waits for its dependency instead of spending its deadline on it.
     return park(run, "model", wait, events=called.events)
 
@@ -220,13 +217,11 @@ def pending_action(run: RunState, proposal: Proposal, *, turn: int) -> PendingAc
     )  # fmt: skip
 
 
-def qualified(run: RunState) -> int | None:
+def qualified(run: RunState, ports: Ports) -> int | None:
     """The qualification of the route that proposed the pending action, by the model that really answered."""
     assert run.pending is not None, "only a pending action is qualified"
     turn = next(t for t in run.turns if t.number == run.pending.turn)
-    return qualification.find(
-        run.agent, turn.route, turn.answered_model, manual_allowed=run.contract.manual_qualification
-    )
+    return ports.qualification(run.agent, turn.route, turn.answered_model, run.contract.manual_qualification)
 
 
 def invalid(run: RunState, turn: NewTurn, called: Call, fault: Invalid) -> Outcome:

@@ -4,71 +4,71 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from agentsite import clock, env
+from agentsite import clock
+from agentsite.env import Environment
 from runs import verifier
-from runs.backends import backend_of
 from runs.contracts import Checked, NewEvent, Outcome, RunState, SeenWrite, WriteChange
 from runs.orchestrator import endings
-from runs.orchestrator.outside import without_connection
+from runs.orchestrator.ports import Ports
 from runs.states import On
-from runs.store import own_writes
 from tools.contracts import Refund
 from tools.errors import ReadFailed
-from tools.facts import read_facts
 
 
-def executed(run: RunState) -> Outcome:
+def executed(run: RunState, ports: Ports) -> Outcome:
     """Read again, independently, and compare with the approved action."""
     write = run.open_write or next((w for w in reversed(run.writes) if w.state == "confirmed"), None)
     assert write is not None, "executed holds a write"
-    backend = backend_of(run.tenant_id, run.agent)
+    backend, settings = ports.backend_of(run.tenant_id, run.agent), ports.settings()
     try:
-        own = own_writes(run.tenant_id, write.order_id)
-        without_connection()
-        facts = read_facts(backend, write.order_id, run.trace_id, own=own, epoch=0)
+        own = ports.own_writes(run.tenant_id, write.order_id)
+        ports.leave_database()
+        facts = ports.read_facts(backend, write.order_id, run.trace_id, own, 0)
     except ReadFailed as error:
-        return _unreadable(run, write, error.slug)
+        return _unreadable(run, write, error.slug, settings)
     waited = (run.now - (write.executed_at or write.intent_at)).total_seconds()
     checked = verifier.check(write, refunds=facts.refunds, facts=facts, waited_s=waited, at=clock.rfc3339(run.now))
     if checked.verdict == "not_shown":
-        return _not_shown(run, write, "not_shown")
+        return _not_shown(run, write, "not_shown", settings)
     if checked.verdict == "pending":
-        return _still_pending(run, write, checked.refund)
+        return _still_pending(run, write, checked.refund, settings)
     return _judged(run, write, checked)
 
 
-def _not_shown(run: RunState, write: SeenWrite, why: str) -> Outcome:
+def _not_shown(run: RunState, write: SeenWrite, why: str, settings: Environment) -> Outcome:
     """A lagging list is no verdict; missing for `verify_for_s` since the first look that missed it, a person looks.
 
     Polls of a pending refund lie up to an hour apart, so one look proves nothing however long ago it was last seen.
     """
     seen = write.seen_at or write.executed_at or write.intent_at
     if write.absent_at is None or write.absent_at <= seen:
-        return _later(run, WriteChange(key=write.key, state=write.state, absent=True))
-    return _later_or_give_up(run, write, why, patience_s=env.read().VERIFY_FOR_S, since=write.absent_at)
+        return _later(run, WriteChange(key=write.key, state=write.state, absent=True), settings)
+    return _later_or_give_up(run, write, why, settings.VERIFY_FOR_S, write.absent_at, settings)
 
 
-def _unreadable(run: RunState, write: SeenWrite, why: str) -> Outcome:
+def _unreadable(run: RunState, write: SeenWrite, why: str, settings: Environment) -> Outcome:
     """An outage says nothing about the refund: it is waited out for as long as any dependency."""
     since = write.seen_at or write.executed_at or write.intent_at
-    return _later_or_give_up(run, write, why, patience_s=env.read().DEPENDENCY_FOR_S, since=since)
+    return _later_or_give_up(run, write, why, settings.DEPENDENCY_FOR_S, since, settings)
 
 
-def _later_or_give_up(run: RunState, write: SeenWrite, why: str, *, patience_s: float, since: datetime) -> Outcome:
+def _later_or_give_up(
+    run: RunState, write: SeenWrite, why: str, patience_s: float, since: datetime, settings: Environment
+) -> Outcome:
     if (run.now - since).total_seconds() > patience_s:
         event = NewEvent(type="write.unknown", meta={"key": write.key, "error": why})
         return endings.escalate(run, "verification_inconclusive", events=(event,))
-    return _later(run, None)
+    return _later(run, None, settings)
 
 
-def _later(run: RunState, change: WriteChange | None) -> Outcome:
-    wait = min(env.read().RETRY_S * 2 ** min(run.retries, 5), 60.0)
+def _later(run: RunState, change: WriteChange | None, settings: Environment) -> Outcome:
+    wait = min(settings.RETRY_S * 2 ** min(run.retries, 5), 60.0)
     return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change)
 
 
-def _still_pending(run: RunState, write: SeenWrite, refund: Refund | None) -> Outcome:
+def _still_pending(run: RunState, write: SeenWrite, refund: Refund | None, settings: Environment) -> Outcome:
     """The provider says pending: kept pending, polled by due time, doubling up to an hour."""
-    wait = min(env.read().PENDING_POLL_S * 2 ** min(run.retries, 12), 3600.0)
+    wait = min(settings.PENDING_POLL_S * 2 ** min(run.retries, 12), 3600.0)
     # One that was answered as done keeps its state: its order is free already, and may be taken.
     change = WriteChange(key=write.key, state=write.state, refund=refund)
     return Outcome(on=On.WRITE_NOT_SHOWN, due_in_s=wait, waiting_for="refund", retries=run.retries + 1, write=change)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentsite import env
 from runs.contracts import NewEvent, NewObservation, Outcome, PendingAction, RunState, SeenApproval
 from runs.orchestrator import endings, proposals
 from runs.orchestrator.later import Later, until
-from runs.orchestrator.outside import without_connection
 from runs.orchestrator.pauses import back
+from runs.orchestrator.ports import Ports
 from runs.states import On
 from runs.store.admit import VOIDS_BY_MESSAGE
 from tools import gate
 from tools.errors import ReadFailed
 
 
-def awaiting_approval(run: RunState) -> Outcome | Later:
+def awaiting_approval(run: RunState, ports: Ports) -> Outcome | Later:
     """Fold what came: a cancel, a message, a decision, the end of the approval's life; else wait on."""
     approval, pending = run.approval, run.pending
     assert approval is not None and pending is not None, "awaiting_approval holds an approval and its action"
@@ -29,7 +28,7 @@ def awaiting_approval(run: RunState) -> Outcome | Later:
     if approval.status == "approved":
         return Outcome(on=On.APPROVAL_GRANTED, events=(_decided(approval),), folded=_folded(run))
     if approval.status == "pending" and approval.expired:
-        return _expired(run, pending)
+        return _expired(run, pending, ports.settings().ASK_AGAIN_FOR_S)
     return until(run.now, approval.expires_at)
 
 
@@ -70,13 +69,13 @@ def _rejected(approval: SeenApproval, pending: PendingAction) -> Outcome:
     )  # fmt: skip
 
 
-def _expired(run: RunState, pending: PendingAction) -> Outcome:
+def _expired(run: RunState, pending: PendingAction, ask_again_for_s: float) -> Outcome:
     owner = run.contract.queue_owner
     told = NewEvent(type="notice", meta={"to": "queue_owner", "error": "approval_expired"}, payload={"owner": owner})
     if not run.confirmed:
         return Outcome(
             on=On.APPROVAL_EXPIRED, expire_approval=True, waiting_for="staff", events=(told,), folded=_folded(run),
-            due_in_s=env.read().ASK_AGAIN_FOR_S,
+            due_in_s=ask_again_for_s,
         )  # fmt: skip
     note = NewObservation(
         kind="denial", source=pending.tool, content={"error": "denied", "rule": "approval_expired"},
@@ -88,7 +87,7 @@ def _expired(run: RunState, pending: PendingAction) -> Outcome:
     )  # fmt: skip
 
 
-def approval_expired(run: RunState) -> Outcome | Later:
+def approval_expired(run: RunState, ports: Ports) -> Outcome | Later:
     """Live, waiting for staff: they may ask again, the customer may write; in the end it is handed over."""
     pending = run.pending
     assert pending is not None, "an expired approval keeps its action"
@@ -97,19 +96,21 @@ def approval_expired(run: RunState) -> Outcome | Later:
     if endings.has(run, "message"):
         return proposals.superseded(run, pending)
     if endings.has(run, "ask_again"):
-        return _ask_again(run, pending)
-    waited = (run.now - run.status_since).total_seconds()
-    if waited >= env.read().ASK_AGAIN_FOR_S:
+        return _ask_again(run, pending, ports)
+    waited, patience_s = (run.now - run.status_since).total_seconds(), ports.settings().ASK_AGAIN_FOR_S
+    if waited >= patience_s:
         return endings.escalate(run, "approval_expired")
-    return Later(due_in_s=max(0.05, env.read().ASK_AGAIN_FOR_S - waited))
+    return Later(due_in_s=max(0.05, patience_s - waited))
 
 
-def _ask_again(run: RunState, pending: PendingAction) -> Outcome | Later:
+def _ask_again(run: RunState, pending: PendingAction, ports: Ports) -> Outcome | Later:
     """The old approval is not revived: the gate runs afresh on the facts of now."""
+    if not proposals.fits(pending):
+        return endings.escalate(run, "approval_invalid")
     try:
-        case = proposals.case_of(run, pending)
-        without_connection()
-        decision = gate.evaluate(case)
+        case = proposals.case_of(run, pending, ports)
+        ports.leave_database()
+        decision = gate.evaluate(case, ports.read_facts)
     except ReadFailed as error:
         # The request of staff stays unread, so it is tried again.
         return Later(due_in_s=5.0) if error.retryable else endings.escalate(run, "dependency_unavailable")
@@ -118,20 +119,20 @@ def _ask_again(run: RunState, pending: PendingAction) -> Outcome | Later:
     return replace(outcome, folded=_folded(run))
 
 
-def waiting_reply(run: RunState) -> Outcome | Later:
+def waiting_reply(run: RunState, ports: Ports) -> Outcome | Later:
     """The customer's answer, a cancel, or the end of patience."""
     if endings.has(run, "cancel"):
         return endings.cancel(run)
     if endings.has(run, "message"):
         observations, folded = endings.fold(run)
         return Outcome(on=On.ANSWERED, observations=observations, folded=folded)
-    waited = (run.now - run.status_since).total_seconds()
-    if waited >= env.read().REPLY_FOR_S:
+    waited, patience_s = (run.now - run.status_since).total_seconds(), ports.settings().REPLY_FOR_S
+    if waited >= patience_s:
         return endings.escalate(run, "needs_a_person")
-    return Later(due_in_s=max(0.05, env.read().REPLY_FOR_S - waited))
+    return Later(due_in_s=max(0.05, patience_s - waited))
 
 
-def waiting_dependency(run: RunState) -> Outcome | Later:
+def waiting_dependency(run: RunState, ports: Ports) -> Outcome | Later:
     """Due again: go back and try."""
     if endings.has(run, "cancel"):
         return endings.cancel(run)

@@ -4,6 +4,8 @@ from runs.errors import Fenced, IntentLost
 from runs.store.admit import AppendedInput, Created, append_input, create, feedback
 from runs.store.asks import DecidedMeanwhile
 from runs.store.broken import fail_unloadable
+from runs.store.by_hand import Resolution, Settlement, finish, hurry, look_now
+from runs.store.by_hand import settle as settle_by_hand
 from runs.store.checkpoint import UnreadInput, checkpoint
 from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
 from runs.store.lease import Claimed, claim, due_now, release, renew, rests
@@ -11,6 +13,7 @@ from runs.store.load import load, observations, writes
 from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
 from runs.store.settled import due_writes
 from runs.store.tell import story
+from runs.store.watched import due_watches
 
 __all__ = [
     "AppendedInput",
@@ -20,6 +23,8 @@ __all__ = [
     "Due",
     "Fenced",
     "IntentLost",
+    "Resolution",
+    "Settlement",
     "UnreadInput",
     "append_input",
     "checkpoint",
@@ -27,10 +32,14 @@ __all__ = [
     "create",
     "due_now",
     "due_unhinted",
+    "due_watches",
     "due_writes",
     "fail_unloadable",
     "feedback",
+    "finish",
+    "hurry",
     "load",
+    "look_now",
     "mark_hinted",
     "mark_sent",
     "observations",
@@ -39,6 +48,7 @@ __all__ = [
     "release",
     "renew",
     "rests",
+    "settle_by_hand",
     "story",
     "unmark_hinted",
     "used_so_far",

@@ -25,6 +25,8 @@ EVENT_OF = {
     "ask_again": "notice",
     "escalate": "notice",
 }
+STAFF = "staff:"
+"""How the `by` of an input begins that staff left; anybody else's is the client's."""
 TERMINAL_VALUES = frozenset(s.value for s in TERMINAL)
 # From the second void in a run on, messages are shown on the approval and void nothing (`write-path.md` 6).
 VOIDS_BY_MESSAGE = 1
@@ -84,9 +86,12 @@ def _first_rows(run: Run, contract: Contract) -> None:
     Run.objects.filter(id=run.id).update(last_seq=position.seq, chain_head=position.head)
 
 
-def append_input(run_id: str, *, kind: str, message_id: str, text: str, by: str) -> AppendedInput:
+def append_input(
+    run_id: str, *, kind: str, message_id: str, text: str, by: str, reason: str | None = None
+) -> AppendedInput:  # fmt: skip
     """Leave a message, a cancel or a staff act for a run. The same (kind, message_id) twice is one input.
 
+    `by` is `staff:USERNAME` for staff; `reason` is the slug of why, where there is one.
     Raises RunEnded where the run has ended and this input is new.
     """
     with transaction.atomic():
@@ -96,18 +101,20 @@ def append_input(run_id: str, *, kind: str, message_id: str, text: str, by: str)
             return AppendedInput(seq=earlier.seq, new=False, status=run.status)
         if run.status in TERMINAL_VALUES:
             raise RunEnded(run.status)
-        seq = _append(run, kind, message_id, storable(text), by)
+        meta = {"kind": kind, "message_id": message_id, "by": by} | ({"reason": reason} if reason else {})
+        seq = _append(run, meta, storable(text))
     return AppendedInput(seq=seq, new=True, status=run.status)
 
 
-def _append(run: Run, kind: str, message_id: str, text: str, by: str) -> int:
-    event = NewEvent(
-        type=EVENT_OF[kind], meta={"kind": kind, "message_id": message_id, "by": by}, payload={"text": text}
-    )
+def _append(run: Run, meta: dict[str, str], text: str) -> int:
+    kind = meta["kind"]
+    event = NewEvent(type=EVENT_OF[kind], meta=meta, payload={"text": text})
     here = events.Position(seq=run.last_seq, head=run.chain_head)
     first = here.seq + 1
     position = events.append(str(run.id), here, run.version, [event, *_voided(run, kind)])
-    Input.objects.create(run=run, seq=first, kind=kind, message_id=message_id, text=text, by=by, at=clock.now())
+    Input.objects.create(
+        run=run, seq=first, kind=kind, message_id=meta["message_id"], text=text, by=meta["by"], at=clock.now()
+    )
     _wake(run, position, first)
     return first
 

@@ -26,34 +26,48 @@ def apply(run: RunState, outcome: Outcome, to: Status) -> tuple[str | None, tupl
             queue.show_message(run.approval.approval_id, message.text, message.at)
     if outcome.expire_approval:
         happened.append(_expire(run))
-    reason = outcome.void_approval or ("asked_afresh" if outcome.approval else None)
-    leaves = run.status in HOLDING and to not in KEEPING
-    if reason is None and (leaves or to in TERMINAL) and not outcome.expire_approval:
-        reason = outcome.reason or outcome.on.value
+    reason = why_void(run, outcome, to)
     if reason is not None:
         happened.extend(_void(run, reason))
     if outcome.approval is None:
         return None, tuple(happened)
     approval_id = queue.ask(_question(run, outcome.approval))
-    happened.append(_requested(approval_id, outcome.approval))
+    happened.append(requested_event(approval_id, outcome.approval))
     return approval_id, tuple(happened)
+
+
+def why_void(run: RunState, outcome: Outcome, to: Status) -> str | None:
+    """The reason for which a transition voids an approval that is open, or None where it leaves it alone."""
+    reason = outcome.void_approval or ("asked_afresh" if outcome.approval else None)
+    leaves = run.status in HOLDING and to not in KEEPING
+    if reason is None and (leaves or to in TERMINAL) and not outcome.expire_approval:
+        return outcome.reason or outcome.on.value
+    return reason
 
 
 def _expire(run: RunState) -> NewEvent:
     assert run.approval is not None, "only a run with an approval can see it expire"
     if not queue.expire(run.approval.approval_id):
         raise DecidedMeanwhile(run.approval.approval_id)
-    return NewEvent(type="approval.expired", meta={"approval_id": run.approval.approval_id})
+    return expired_event(run.approval.approval_id)
+
+
+def expired_event(approval_id: str) -> NewEvent:
+    return NewEvent(type="approval.expired", meta={"approval_id": approval_id})
 
 
 def _void(run: RunState, reason: str) -> list[NewEvent]:
     approval_id = queue.void(run.run_id, reason)
     if approval_id is None:
         return []
-    return [NewEvent(type="approval.void", meta={"approval_id": approval_id, "reason": reason})]
+    return [void_event(approval_id, reason)]
 
 
-def _requested(approval_id: str, new: NewApproval) -> NewEvent:
+def void_event(approval_id: str, reason: str) -> NewEvent:
+    return NewEvent(type="approval.void", meta={"approval_id": approval_id, "reason": reason})
+
+
+def requested_event(approval_id: str, new: NewApproval) -> NewEvent:
     return NewEvent(
         type="approval.requested",
         meta={

@@ -11,12 +11,12 @@ from typing import Any
 from django.db import connection, transaction
 
 from agentsite import dbtime, env
-from agentsite.canonical import canonical_text, sha256
-from runs.contracts import NewEvent, Outcome, RunState
+from agentsite.canonical import canonical_text
+from runs.contracts import Outcome, RunState
 from runs.errors import Fenced, RunError
 from runs.models import Observation, Run, Turn
 from runs.states import TERMINAL, WAITING, Status, next_status
-from runs.store import asks, events, money_rows
+from runs.store import asks, events, folding, money_rows
 from runs.store.lease import handler_deadline_s, raw_id
 
 FAR_S = 315_360_000.0
@@ -46,7 +46,7 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
         _insert_turn(run, outcome)
         _insert_observations(run, outcome)
         version = run.version + 1
-        happened = (*outcome.events, *asked, *wrote, *_status_event(run, to, outcome))
+        happened = (*outcome.events, *asked, *wrote, *folding.status_event(run, outcome, to))
         here = events.Position(seq=row.last_seq, head=row.chain_head)
         position = events.append(run.run_id, here, version, happened)
         _update(run, outcome, to, row=row, position=position, approval_id=approval_id, keep=keep, folded=folded)
@@ -60,13 +60,6 @@ def _locked(run: RunState) -> Run:
     if row.version != run.version or row.lease_token != run.lease:
         raise Fenced(run.run_id)
     return row
-
-
-def _status_event(run: RunState, to: Status, outcome: Outcome) -> tuple[NewEvent, ...]:
-    if to is run.status:
-        return ()
-    meta: dict[str, Any] = {"from": run.status.value, "to": to.value, "reason": outcome.reason}
-    return (NewEvent(type="run.status", meta={**meta, "on": outcome.on.value}),)
 
 
 def _insert_turn(run: RunState, outcome: Outcome) -> None:
@@ -88,15 +81,15 @@ def _insert_turn(run: RunState, outcome: Outcome) -> None:
 
 
 def _insert_observations(run: RunState, outcome: Outcome) -> None:
-    first = len(run.observations) + 1
+    numbered = zip(folding.observed(run, outcome), outcome.observations, strict=True)
     Observation.objects.bulk_create(
         [
             Observation(
-                run_id=run.run_id, obs_id=f"obs_{position}", position=position, call_id=o.call_id, span=o.span,
-                kind=o.kind, source=o.source, args=o.args, content=o.content, content_hash=sha256(o.content),
-                meta=o.meta, fetched_at=o.fetched_at or run.now, took_ms=o.took_ms,
+                run_id=run.run_id, obs_id=o.obs_id, position=o.position, call_id=o.call_id, span=o.span, kind=o.kind,
+                source=o.source, args=o.args, content=o.content, content_hash=o.content_hash, meta=o.meta,
+                fetched_at=o.fetched_at, took_ms=new.took_ms,
             )
-            for position, o in enumerate(outcome.observations, start=first)
+            for o, new in numbered
         ]
     )  # fmt: skip
 
@@ -136,12 +129,12 @@ def _update(
     names = ", ".join(f"{name} = %s" for name in columns)
     queued = "NULL" if outcome.due_at or outcome.due_in_s or to in WAITING else now
     sql = (
-        f"UPDATE runs_run SET {names}, folded_input_seq = %s, due_at = {due}, {lease}, updated_at = {now}, "
+        f"UPDATE runs_run SET {names}, due_at = {due}, {lease}, updated_at = {now}, "
         f"enqueued_at = {queued}, enqueue_tries = 0{since}{ended} WHERE id = %s AND version = %s AND lease_token = %s"
     )
     fence = [raw_id(run.run_id), run.version, run.lease]
     with connection.cursor() as cursor:
-        cursor.execute(sql, [*columns.values(), folded, *due_params, *lease_params, *fence])
+        cursor.execute(sql, [*columns.values(), *due_params, *lease_params, *fence])
         if cursor.rowcount != 1:
             raise Fenced(run.run_id)
 
@@ -149,36 +142,23 @@ def _update(
 def _columns(
     run: RunState, outcome: Outcome, to: Status, approval_id: str | None, position: events.Position, keep: bool
 ) -> dict[str, Any]:
-    turn = outcome.turn
-    columns: dict[str, Any] = {
+    columns = folding.fields(run, outcome, to) | {
         "status": to.value,
-        "reason": outcome.reason if outcome.reason is not None else (run.reason if to in TERMINAL else None),
-        "waiting_for": outcome.waiting_for if to not in TERMINAL else None,
         "resume_status": run.status.value if to is Status.WAITING_DEPENDENCY else None,
-        "dependency": outcome.dependency,
-        "version": run.version + 1,
         "last_seq": position.seq,
         "chain_head": position.head,
         "approval_id": approval_id,
-        "active_ms": run.active_ms + outcome.active_ms,
-        "repairs": run.repairs if outcome.repairs is None else outcome.repairs,
-        "retries": run.retries if outcome.retries is None else outcome.retries,
-        "voids": run.voids + outcome.voids,
         "attempts": 1 if keep else 0,
     }
+    if "pending" in columns:
+        del columns["pending"]
+        columns["pending_action"] = canonical_text(outcome.pending.wire()) if outcome.pending else None
     if outcome.outcome is not None:
         columns["outcome"] = outcome.outcome
-    if outcome.pending is not None or outcome.clear_pending:
-        columns["pending_action"] = canonical_text(outcome.pending.wire()) if outcome.pending else None
     if outcome.verification is not None:
         columns["verification"] = canonical_text(outcome.verification)
     if outcome.reply is not None:
         columns["reply"] = outcome.reply
-    if turn is not None:
-        columns["model_calls"] = run.model_calls + 1
-        columns["input_tokens"] = run.input_tokens + turn.input_tokens
-        columns["output_tokens"] = run.output_tokens + turn.output_tokens
-        columns["cost_micros"] = run.cost_micros + turn.cost_micros
     if outcome.versions:
         columns["versions"] = canonical_text(_versions(run.run_id) | outcome.versions)
     return columns

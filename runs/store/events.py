@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from django.conf import settings
 
-from agentsite import clock
+from agentsite import clock, dbtime
 from agentsite.canonical import canonical
 from runs.contracts import NewEvent
-from runs.models import Event
+from runs.models import Event, Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,18 @@ def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) 
         rows.append(row)
     Event.objects.bulk_create(rows)
     return position
+
+
+def note(run: Run, happened: Sequence[NewEvent], **columns: object) -> None:
+    """Append what happened beside a run's transitions, in the caller's transaction, which holds the row locked.
+
+    `columns` are changed with it; the version stays, because no status does.
+    """
+    position = append(str(run.id), Position(seq=run.last_seq, head=run.chain_head), run.version, happened)
+    Run.objects.filter(id=run.id).update(
+        last_seq=position.seq, chain_head=position.head, updated_at=dbtime.now(), **columns
+    )
+    run.last_seq, run.chain_head = position.seq, position.head
 
 
 def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[Event, Position]:

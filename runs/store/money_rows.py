@@ -17,26 +17,32 @@ from approvals import queue
 from runs.contracts import Intent, NewEvent, Outcome, RunState, SeenWrite, WriteChange
 from runs.errors import Fenced, IntentLost
 from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Run, RunOrder, Write
-from runs.store import events
-from tools.contracts import OwnWrite, Release, SentMark, UsedSoFar
+from runs.states import On
+from runs.store import events, folding
+from tools.contracts import OwnWrite, Refund, Release, SentMark, UsedSoFar
 
 GONE = ("not_sent", "refused", "failed")
 CLOSED = ("confirmed", "failed", "refused", "not_sent")
 ORDER_WINDOW = timedelta(days=30)
 SEND_MARGIN_S = 5.0
+WATCH_DAYS = (1, 3, 7, 14, 30)
 _SHARE = {"postgresql": " FOR SHARE"}
 
 
 def lock_switches(tenant_id: str) -> None:
     """Hold both stop switches still for this transaction. Raises IntentLost('paused')."""
+    if _stopped(tenant_id):
+        raise IntentLost("paused")
+
+
+def _stopped(tenant_id: str) -> bool:
     share = _SHARE.get(connection.vendor, "")
     with connection.cursor() as cursor:
         cursor.execute("SELECT paused FROM tenants_site WHERE id = 1" + share)
         site = cursor.fetchone()
         cursor.execute("SELECT paused FROM tenants_tenant WHERE id = %s" + share, [tenant_id])
         tenant = cursor.fetchone()
-    if (site and site[0]) or (tenant and tenant[0]):
-        raise IntentLost("paused")
+    return bool((site and site[0]) or (tenant and tenant[0]))
 
 
 def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEvent, ...]:
@@ -45,7 +51,7 @@ def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEven
     if outcome.resend is not None:
         return _prepare_again(run, outcome.resend, last_input_seq)
     if outcome.write is not None:
-        change_write(outcome.write)
+        change_write(outcome.write, watch=outcome.on is On.WRITE_VERIFIED)
     return ()
 
 
@@ -64,12 +70,16 @@ def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEven
     RunOrder.objects.bulk_create(
         [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
     )
+    return (intent_event(release, number),)
+
+
+def intent_event(release: Release, attempt: int) -> NewEvent:
     meta = {
         "key": release.key, "action_hash": release.action_hash, "approval_id": release.approval_id,
-        "decision_id": release.decision_id, "attempt": number, "order_id": release.order_id,
+        "decision_id": release.decision_id, "attempt": attempt, "order_id": release.order_id,
         "payment_id": release.payment_id, "amount": release.amount.wire(),
     }  # fmt: skip
-    return (NewEvent(type="write.intent", meta=meta),)
+    return NewEvent(type="write.intent", meta=meta)
 
 
 def _consume(release: Release) -> None:
@@ -176,30 +186,34 @@ def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tupl
     unsent = Attempt.objects.filter(write_id=release.key, sent_at__isnull=True, answer="").first()
     number = unsent.number if unsent else _prepare(release.key)
     Write.objects.filter(key=release.key).update(absent_at=None)
-    return (NewEvent(type="write.released_again", meta={"key": release.key, "attempt": number}),)
+    return (released_again_event(release, number),)
+
+
+def released_again_event(release: Release, attempt: int) -> NewEvent:
+    return NewEvent(type="write.released_again", meta={"key": release.key, "attempt": attempt})
 
 
 def bump_guard(tenant_id: str, order_id: str) -> None:
     OrderGuard.objects.filter(tenant_id=tenant_id, order_id=order_id).update(epoch=F("epoch") + 1)
 
 
-def change_write(change: WriteChange) -> None:
-    """Move a write to another state; every change bumps its order's epoch, a closing one frees the order."""
+def change_write(change: WriteChange, *, watch: bool = False) -> None:
+    """Move a write to another state; every change bumps its order's epoch, a closing one frees the order.
+
+    `watch`: confirmed for good, so it is looked at again after days (`write-path.md` 5).
+    """
     row = Write.objects.select_for_update().get(key=change.key)
     now = dbtime.now()
-    values: dict[str, Any] = {"state": change.state, "looks": F("looks") + 1}
+    values = folding.write_fields(change, now, unknown_since=row.unknown_since, executed_at=row.executed_at)
+    values |= {"looks": F("looks") + 1}
     if change.refund is not None:
-        values |= _refund_values(change)
-    if change.state == "unknown" and row.unknown_since is None:
-        values["unknown_since"] = now
-    if change.absent:
-        values["absent_at"] = now
-    if change.state in ("confirmed", "pending") and row.executed_at is None:
-        values["executed_at"] = now
+        values["result"] = _result(change.refund)
     if change.state in CLOSED:
-        values |= {"closed_at": now, "look_at": None}
+        values |= {"closed_at": now, "look_at": None, "watch_at": None}
     elif change.look_in_s is not None:
         values["look_at"] = now + timedelta(seconds=change.look_in_s)
+    if watch:
+        values |= {"watch_at": now + timedelta(seconds=env.read().WATCH_DAY_S * WATCH_DAYS[0]), "watched": 0}
     Write.objects.filter(key=change.key).update(**values)
     bump_guard(row.tenant_id, row.order_id)
     if change.answer:
@@ -208,14 +222,11 @@ def change_write(change: WriteChange) -> None:
         _uncount(row)
 
 
-def _refund_values(change: WriteChange) -> dict[str, Any]:
-    refund = change.refund
-    assert refund is not None
-    result = {
+def _result(refund: Refund) -> dict[str, Any]:
+    return {
         "refund_id": refund.refund_id, "payment_id": refund.payment_id, "order_id": refund.order_id,
         "state": refund.state, "amount": refund.amount.wire(), "created_at": refund.created_at,
     }  # fmt: skip
-    return {"refund_id": refund.refund_id, "refund_state": refund.state, "result": result, "seen_at": dbtime.now()}
 
 
 def _answer(key: str, answer: str) -> None:
@@ -236,13 +247,16 @@ def _uncount(row: Write) -> None:
 
 
 def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
-    """The commit directly before the socket: fenced, once per attempt. None: no right to send (not ours, or spent).
+    """The commit directly before the socket: fenced, once per attempt. None: no right to send (spent, or stopped).
 
+    Both stop switches are held still with it, so nothing is marked once a stop has committed (M119).
     Only the process that got the mark may POST, once, within its window of seconds on the monotonic clock.
     """
     window = env.read().WRITE_TIMEOUT_S + SEND_MARGIN_S
     now = dbtime.now_sql()
     with transaction.atomic():
+        if _stopped(run.tenant_id):
+            return None
         row = Run.objects.select_for_update().get(id=run.run_id)
         if row.version != run.version or row.lease_token != run.lease:
             raise Fenced(run.run_id)

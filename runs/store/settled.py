@@ -1,4 +1,4 @@
-"""A write that outlived its run: found due, and settled by a late look. Part of the store.
+"""A write that outlived its run: found due, settled by a late look, or by a person who looked. Part of the store.
 
 A terminal status never changes; the outcome may be corrected, with an event (`write-path.md` 4).
 """
@@ -18,12 +18,15 @@ from runs.states import TERMINAL
 from runs.store import events
 from runs.store.load import seen_write
 from runs.store.money_rows import change_write
+from tools.contracts import Refund
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 # After the run's end: at 1 h, 6 h, then daily for 30 days; afterwards only a person settles it.
 LOOKS_S = (HOUR_S, 6 * HOUR_S, *(DAY_S * day for day in range(1, 31)))
 HINT_AGAIN_S = 60.0
 BATCH = 50
+MAX_LISTED = 50
+ENDED = frozenset(s.value for s in TERMINAL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +45,7 @@ class OpenWrite:
 def due_writes() -> list[str]:
     """Keys of open writes of ended runs whose look is due; each is put off a minute, so that one hint goes out."""
     now = dbtime.now()
-    ended = [s.value for s in TERMINAL]
-    rows = Write.objects.filter(state__in=OPEN_WRITES, look_at__lte=now, run__status__in=ended).order_by("look_at")
+    rows = Write.objects.filter(state__in=OPEN_WRITES, look_at__lte=now, run__status__in=ENDED).order_by("look_at")
     keys = list(rows.values_list("key", "look_at")[:BATCH])
     later = now + timedelta(seconds=HINT_AGAIN_S)
     return [key for key, at in keys if Write.objects.filter(key=key, look_at=at).update(look_at=later) == 1]
@@ -52,25 +54,48 @@ def due_writes() -> list[str]:
 def open_write(key: str) -> OpenWrite | None:
     """The write, if it is still open and its run has ended; `others` are the states of the run's other writes."""
     row = Write.objects.select_related("run").filter(key=key, state__in=OPEN_WRITES).first()
-    if row is None or row.run.status not in {s.value for s in TERMINAL}:
+    if row is None or row.run.status not in ENDED:
         return None
     tries = list(Attempt.objects.filter(write_id=key).order_by("number"))
     return OpenWrite(
         write=seen_write(row, tries), run_id=str(row.run_id), tenant_id=row.tenant_id, agent=row.run.agent,
-        trace_id=row.run.trace_id, ended_at=row.run.completed_at or row.run.updated_at,
-        others=tuple(Write.objects.filter(run_id=row.run_id).exclude(key=key).values_list("state", flat=True)),
+        trace_id=row.run.trace_id, ended_at=row.run.completed_at or row.run.updated_at, others=states_beside(row),
     )  # fmt: skip
 
 
-def put_off(found: OpenWrite, *, absent: bool = False) -> None:
-    """Nothing to be told yet: look again at the timer's next step, or never by ourselves any more."""
+def states_beside(row: Write) -> tuple[str, ...]:
+    """The states of the run's other writes."""
+    return tuple(Write.objects.filter(run_id=row.run_id).exclude(key=row.key).values_list("state", flat=True))
+
+
+def put_off(found: OpenWrite, why: str, *, absent: bool = False, listed: tuple[Refund, ...] | None = None) -> None:
+    """Nothing to be told yet: look again at the timer's next step, or never by ourselves any more.
+
+    What was looked at is recorded: a person who settles the write sees it. `listed` None: there was no answer.
+    """
     now = dbtime.now()
     since_end = (now - found.ended_at).total_seconds()
     step = next((s for s in LOOKS_S if s > since_end), None)
     values: dict[str, object] = {"look_at": found.ended_at + timedelta(seconds=step) if step else None}
     if absent:
         values["absent_at"] = now
-    Write.objects.filter(key=found.write.key).update(looks=F("looks") + 1, **values)
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(id=found.run_id)
+        Write.objects.filter(key=found.write.key).update(looks=F("looks") + 1, **values)
+        events.note(run, [looked_event(found.write.key, why, listed)])
+
+
+def looked_event(key: str, why: str, listed: tuple[Refund, ...] | None) -> NewEvent:
+    """What a look at a write found: a slug, and the order's refunds as the business system listed them."""
+    rows = None if listed is None else [refund_wire(refund) for refund in listed[:MAX_LISTED]]
+    return NewEvent(type="write.looked", meta={"key": key, "found": why}, payload={"refunds": rows})
+
+
+def refund_wire(refund: Refund) -> dict[str, object]:
+    return {
+        "refund_id": refund.refund_id, "payment_id": refund.payment_id, "state": refund.state,
+        "amount": refund.amount.wire(), "created_at": refund.created_at, "idempotency_key": refund.idempotency_key,
+    }  # fmt: skip
 
 
 def settle(found: OpenWrite, change: WriteChange, *, outcome: str | None, event: NewEvent) -> None:
@@ -80,12 +105,28 @@ def settle(found: OpenWrite, change: WriteChange, *, outcome: str | None, event:
         still_open = Write.objects.filter(key=change.key, state__in=OPEN_WRITES).exists()
         if not still_open:
             return
-        change_write(change)
-        happened = [event]
-        if outcome is not None and outcome != run.outcome:
-            happened.append(NewEvent(type="run.corrected", meta={"from": run.outcome, "to": outcome}))
-        here = events.Position(seq=run.last_seq, head=run.chain_head)
-        position = events.append(found.run_id, here, run.version, happened)
-        Run.objects.filter(id=run.id).update(
-            last_seq=position.seq, chain_head=position.head, outcome=outcome or run.outcome, updated_at=dbtime.now()
-        )
+        change_write(change, watch=change.state == "confirmed")
+        told = (failed_notice(change.key),) if change.state == "failed" else ()
+        corrected(run, outcome, event, *told)
+
+
+def failed_notice(key: str) -> NewEvent:
+    """Staff are told that a refund failed after its run's end; nothing is re-issued by itself."""
+    return NewEvent(type="notice", meta={"to": "staff", "error": "refund_failed", "key": key})
+
+
+def corrected(run: Run, outcome: str | None, *happened: NewEvent) -> None:
+    """Record what happened after a run's end, and the outcome where it changes (None: it stays)."""
+    if outcome is None or outcome == run.outcome:
+        events.note(run, happened)
+        return
+    changed = NewEvent(type="run.corrected", meta={"from": run.outcome, "to": outcome})
+    events.note(run, [*happened, changed], outcome=outcome)
+    run.outcome = outcome
+
+
+def outcome_of(others: tuple[str, ...], *, made: bool) -> str:
+    """The outcome of an ended run by what became of its last write; `others` are the states of its other ones."""
+    if made:
+        return "refunded" if set(others) <= {"confirmed"} else "partly_refunded"
+    return "partly_refunded" if "confirmed" in others else "refund_failed"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from agentsite.money import Money
+from agentsite.money import Money, parse
 from approvals.models import Approval
 from runs import reply
 from runs.contracts import RunState, SeenWrite
 from runs.models import Input, Run, Write
 from runs.states import Status
+from runs.store.admit import STAFF
 from runs.store.load import observations
+
+FOUND_BY_STAFF = "found_by_staff"
 
 
 def story(run_id: str) -> reply.Story:
@@ -19,12 +22,25 @@ def story(run_id: str) -> reply.Story:
         status=row.status, reason=row.reason, outcome=row.outcome, waiting_for=row.waiting_for,
         observations=observations(run_id),
         writes=[
-            _story_write(w.state, w.amount_minor, w.currency, w.refund_id, w.payment_id, w.order_id)
+            _story_write(w.state, _minor(w), w.currency, w.refund_id, w.payment_id, w.order_id)
             for w in Write.objects.filter(run_id=run_id).order_by("intent_at")
         ],
         approval=_story_approval(approval.status, approval.reason) if approval else None,
-        dependency=row.dependency, cancel_asked=Input.objects.filter(run_id=run_id, kind="cancel").exists(),
+        dependency=row.dependency, cancel_asked=_client_cancelled(run_id),
+        said=row.reply if row.outcome == "resolved_by_staff" else None,
     )  # fmt: skip
+
+
+def _client_cancelled(run_id: str) -> bool:
+    """Whether the customer's side asked: what staff cancel, the customer did not ask for."""
+    return Input.objects.filter(run_id=run_id, kind="cancel").exclude(by__startswith=STAFF).exists()
+
+
+def _minor(write: Write) -> int:
+    """What was asked; what was refunded where a person found another amount and settled the write by it."""
+    made = parse(write.result["amount"]).minor if write.state == "confirmed" and write.result else write.amount_minor
+    by_hand = made != write.amount_minor and write.tries.filter(answer=FOUND_BY_STAFF).exists()
+    return made if by_hand else write.amount_minor
 
 
 def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str | None = None) -> reply.Story:
@@ -33,7 +49,8 @@ def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str 
         status=status.value, reason=reason, outcome=outcome, waiting_for=None, observations=run.observations,
         writes=[_from_seen(w) for w in run.writes],
         approval=_story_approval(run.approval.status, run.approval.reason) if run.approval else None,
-        dependency=run.dependency, cancel_asked=any(i.kind == "cancel" for i in run.inputs),
+        dependency=run.dependency,
+        cancel_asked=any(i.kind == "cancel" and not i.by.startswith(STAFF) for i in run.inputs),
     )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from agentsite.private.processes import wait_until
 from tests.conftest import Say
-from tests.processes import wait_until
 from tests.system.business import Business
 from tests.system.people import Client, Staff, request_8472
 from tests.system.site import Ground, Site

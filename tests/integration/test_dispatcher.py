@@ -24,6 +24,7 @@ from tools.contracts import (
 )
 from tools.errors import AccessRefused, BadAnswer, NotFound, ToolError, UpstreamUnavailable
 
+pytestmark = pytest.mark.django_db  # what went wrong is told to the breaker
 ORDERS, PAYMENTS, REFUNDS = "/v1/orders/", "/v1/payments", "/v1/refunds"
 ARGS: Json = {
     "order_id": "8472",

@@ -16,6 +16,7 @@ from agentsite.tenants.models import AgentProfile, Tenant
 from runs import qualification, sweeper
 from runs.management import schema
 from runs.models import Process, Qualification, Run, Write
+from tests.world import in_new_process
 from tools.models import PolicyDocument
 
 if TYPE_CHECKING:
@@ -214,12 +215,14 @@ def test_doctor_without_a_database_tells_the_rest(shop: World, monkeypatch: pyte
     assert "runs" not in report
 
 
-def test_doctor_fails_where_the_broker_is_away(shop: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentsite.celery import app
-
-    shop.settings(BROKER_URL="redis://:secret-word@127.0.0.1:1/0")
-    monkeypatch.setattr(app.conf, "broker_url", "redis://:secret-word@127.0.0.1:1/0")
-    monkeypatch.setattr(app.conf, "broker_read_url", "redis://:secret-word@127.0.0.1:1/0")
-    verdict, detail = found()["broker"]
+def test_doctor_fails_where_the_broker_is_away(shop: World) -> None:
+    code = (
+        "import json\n"
+        "from runs.management.findings import configuration\n"
+        "one = [f for f in configuration.examine() if f.name == 'broker'][0]\n"
+        "print(json.dumps([one.verdict, one.detail]))"
+    )
+    said = in_new_process(code, BROKER_URL="redis://:secret-word@127.0.0.1:1/0")
+    verdict, detail = json.loads(said.splitlines()[-1])
     assert verdict == "fail"
     assert detail.startswith("redis://127.0.0.1:1/0 does not answer")

@@ -25,6 +25,7 @@ from tools.contracts import (
 from tools.errors import OutcomeUnknown, Refused, ToolError
 from tools.executor import TamperedRelease
 
+pytestmark = pytest.mark.django_db  # what went wrong is told to the breaker
 REFUNDS = "/v1/refunds"
 ARGS: Json = {
     "order_id": "8472",

@@ -209,9 +209,7 @@ def _registry_moves_on() -> None:
     documents.load(TENANT, front + "status: current\n---\n" + shipped.body)
 
 
-STALE = (
-    "We could not confirm which version of our policy applies, so a specialist is looking at your request."
-)
+STALE = "We could not confirm which version of our policy applies, so a specialist is looking at your request."
 
 
 def test_stale_policy_abstains_and_still_tells_the_facts(world: World) -> None:
@@ -289,9 +287,7 @@ def test_approval_timeout_executes_nothing_and_is_no_rejection(world: World) -> 
     time.sleep(max(0.0, (world.approval(run).expires_at - run.updated_at).total_seconds() + 0.02))
     run = world.resume(run, until="approval_expired")
     assert (run.waiting_for, world.approval(run).status, world.posts()) == ("staff", "expired", [])
-    assert world.said(run) == (
-        f"A refund has been proposed and is still waiting for a review by our team. {NOT_YET}"
-    )
+    assert world.said(run) == (f"A refund has been proposed and is still waiting for a review by our team. {NOT_YET}")
     with pytest.raises(Refusal) as late:
         world.approve(run)
     assert (late.value.status, late.value.slug) == (409, "approval-expired")

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.processes import free_port, wait_until
+from agentsite.private.processes import free_port, wait_until
 from tests.sandbox_process import (
     ORDER,
     PAYMENTS,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.processes import wait_until
+from agentsite.private.processes import wait_until
 from tests.sandbox_process import ORDER, PAYMENTS, READ, REFUNDS, SEED, Sandbox, at_once, error_of, inr, payment
 
 pytestmark = pytest.mark.own_services

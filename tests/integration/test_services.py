@@ -16,9 +16,9 @@ import psycopg
 import pytest
 import redis
 
-from tests import binaries
-from tests.processes import die_with_parent, is_alive, wait_until
-from tests.services import Postgres, Redis, ServiceError
+from agentsite.private import binaries
+from agentsite.private.processes import die_with_parent, is_alive, wait_until
+from agentsite.private.servers import Postgres, Redis, ServiceError
 
 pytestmark = pytest.mark.own_services
 
@@ -165,14 +165,14 @@ def test_a_server_that_cannot_start_says_why(postgres: Postgres) -> None:
 
 @pytest.fixture
 def command_line() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.services", "--fast"]
+    command = [sys.executable, "-m", "agentsite.private", "--fast"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent()) as process:
         yield process
         process.kill()
 
 
 class Printed:
-    """What `python -m tests.services` printed, and the processes and folders behind it."""
+    """What `python -m agentsite.private` printed, and the processes and folders behind it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

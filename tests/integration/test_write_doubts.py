@@ -172,18 +172,21 @@ def test_yes_that_is_too_old_is_asked_about_afresh(world: World) -> None:
     assert (run.status, world.approval(run).status, world.posts()) == ("awaiting_approval", "pending", [])
 
 
-def test_write_attempts_used_up_are_only_looked_up(world: World) -> None:
-    """M52: two attempts that nobody answered, a list that shows nothing: closed as never made, once that is proven."""
+def test_write_attempts_used_up_are_only_looked_up_and_handed_to_a_person(world: World) -> None:
+    """M52: two attempts that nobody answered, a list that shows nothing: closed as never made, once that is proven.
+
+    A refund that a person approved and that we did not get made is no answered request, whatever the model says.
+    """
     world.sandbox.fault("POST /v1/refunds", "status:503", times=0)
     run = world.start()
     world.approve(run)
     run = world.resume(run)
     assert (run.status, world.writes(run)) == ("executing", [(KEY, "unknown")])
     world.later(run, 10)
-    run = world.resume(run, until="completed")
+    run = world.resume(run, until="escalated")
     assert (world.writes(run), run.write_attempts, len(world.sandbox.posts())) == ([(KEY, "not_sent")], 2, 2)
-    assert (run.outcome, world.refunds()) == ("answered", [])
-    assert "No refund has been issued for this request." in str(run.reply)
+    assert (run.reason, run.outcome, run.reply, world.refunds()) == ("needs_a_person", "handed_to_staff", None, [])
+    assert "No refund has been issued for this request." in world.said(run)
 
 
 def test_outage_at_the_verification_concludes_nothing(world: World) -> None:

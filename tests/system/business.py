@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.processes import wait_until
+from agentsite.private.processes import wait_until
 from tests.sandbox_process import Document, Sandbox, inr
 
 CAPTURED_AT = ("2026-11-20T09:30:00.000Z", "2026-11-20T09:30:41.000Z")

@@ -18,7 +18,7 @@ from typing import Self
 import httpx
 import pytest
 
-from tests.processes import HOST, children, die_with_parent, free_port, is_alive, wait_until
+from agentsite.private.processes import HOST, children, die_with_parent, free_port, is_alive, wait_until
 
 pytestmark = pytest.mark.own_services
 

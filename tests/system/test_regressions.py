@@ -12,8 +12,8 @@ import pytest
 import redis
 from celery import Celery
 
+from agentsite.private.processes import wait_until
 from tests.conftest import MakeSite, Say
-from tests.processes import wait_until
 from tests.sandbox_process import inr
 from tests.system.business import KEY, Business
 from tests.system.people import ENDED, Client, Json, Staff, request_8472

@@ -20,7 +20,16 @@ from agentsite.money import Money
 from agentsite.text import storable
 from tools.adapters.http import Client, ConnectFailed, CutShort, HttpError, Reply, TooLarge, TooSlow
 from tools.contracts import Json, Order, Payment, Refund, WriteAnswer
-from tools.errors import AccessRefused, BadAnswer, NotFound, OutcomeUnknown, ReadFailed, Refused, UpstreamUnavailable
+from tools.errors import (
+    AccessRefused,
+    BadAnswer,
+    NobodyThere,
+    NotFound,
+    OutcomeUnknown,
+    ReadFailed,
+    Refused,
+    UpstreamUnavailable,
+)
 
 ID = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -118,16 +127,13 @@ def post_refund(
             timeout_s=timeout_s,
             before_send=before_send,
         )
+    except (CutShort, TooLarge) as error:
+        raise OutcomeUnknown(str(error), slug="bad_answer") from None
     except HttpError as error:
-        raise OutcomeUnknown(str(error), slug=_doubt(error)) from None
+        slug = "timeout" if isinstance(error, TooSlow) else "connection"
+        raise NobodyThere(str(error), slug=slug) from None
     refund = _made(reply)
     return WriteAnswer(refund=refund, replayed=reply.status == 200, took_ms=round((clock.monotonic() - started) * 1000))
-
-
-def _doubt(error: HttpError) -> str:
-    if isinstance(error, TooSlow):
-        return "timeout"
-    return "bad_answer" if isinstance(error, CutShort | TooLarge) else "connection"
 
 
 def _made(reply: Reply) -> Refund:
@@ -142,7 +148,18 @@ def _made(reply: Reply) -> Refund:
         raise OutcomeUnknown(slug="key_conflict")
     if reply.status in SLUG_OF_REFUSAL:
         raise Refused(slug=SLUG_OF_REFUSAL[reply.status])
+    if _is_down(reply.status):
+        raise NobodyThere(slug=f"http_{reply.status}", retry_after_s=_named_s(reply))
     raise OutcomeUnknown(slug=f"http_{reply.status}")
+
+
+def _is_down(status: int) -> bool:
+    return status in (408, 425, 429) or status >= 500
+
+
+def _named_s(reply: Reply) -> float | None:
+    """Seconds for which it asked to be left alone; only these two answers mean that."""
+    return reply.retry_after_s if reply.status in (429, 503) else None
 
 
 def _says_facts_changed(reply: Reply) -> bool:
@@ -174,7 +191,7 @@ def _read(
     except HttpError as error:
         raise UpstreamUnavailable(_why(error)) from None
     if reply.status != 200:
-        raise _failure(reply.status)
+        raise _failure(reply)
     return _document(reply)
 
 
@@ -184,14 +201,14 @@ def _why(error: HttpError) -> str:
     return "no connection" if isinstance(error, ConnectFailed) else "connection lost"
 
 
-def _failure(status: int) -> ReadFailed:
-    word = f"http_{status}"
+def _failure(reply: Reply) -> ReadFailed:
+    status, word = reply.status, f"http_{reply.status}"
     if status in (401, 403):
         return AccessRefused(word)
     if status == 404:
         return NotFound(word)
-    if status in (408, 425, 429) or status >= 500:
-        return UpstreamUnavailable(word)
+    if _is_down(status):
+        return UpstreamUnavailable(word, retry_after_s=_named_s(reply))
     # What is left of 4xx is final (M56); an unasked-for success or a redirect is an answer of another shape.
     return ReadFailed(word, slug="rejected_by_backend") if 400 <= status < 500 else BadAnswer(word)
 

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -29,6 +32,8 @@ from agentsite import __version__, clock
 
 CONNECT_TIMEOUT_S = 2.0
 MAX_BYTES = 2_000_000
+MAX_RETRY_AFTER_S = 3600.0
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 MAX_CONNECTIONS = 100
 # Kept short: a connection the other side has just closed would make a write's outcome unknown for nothing.
 KEEPALIVE_S = 5.0
@@ -68,6 +73,20 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds its `Retry-After` names, as a number or an HTTP date, an hour at most; None where it names none."""
+        text = self.headers.get("retry-after", "").strip()
+        if SECONDS.fullmatch(text):
+            return min(float(text), MAX_RETRY_AFTER_S)
+        try:
+            moment = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        # A date without a zone is one in UTC, as HTTP means it.
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return min(max(0.0, (aware - clock.now()).total_seconds()), MAX_RETRY_AFTER_S)
 
 
 class Client:

@@ -55,6 +55,18 @@ function guard(form) {
   });
 }
 
+// Forms without a decision: one POST each, and a page from the browser's history is asked of the server again.
+function once(form) {
+  form.addEventListener("submit", (event) => {
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "1";
+    form.classList.add("sent");
+  });
+  window.addEventListener("pageshow", (event) => {
+    if (event.persisted) window.location.reload();
+  });
+}
+
 function cell(name, text, className) {
   const element = document.createElement(name);
   element.textContent = text;
@@ -108,4 +120,5 @@ async function follow(box) {
 tick();
 setInterval(tick, TICK_MS);
 for (const form of document.querySelectorAll("form[data-decision]")) guard(form);
+for (const form of document.querySelectorAll("form[data-once]")) once(form);
 for (const box of document.querySelectorAll("[data-progress][data-rest='0']")) follow(box);

@@ -1,4 +1,4 @@
-"""Whether somebody works, recovery runs, and nothing is stuck or unsettled. Part of `doctor`."""
+"""Whether somebody works, recovery runs, nothing is stuck or unsettled, and no breaker is open. Part of `doctor`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from approvals.states import Approved
 from runs import fleet
 from runs.management.findings.finding import Finding, fail, ok, warn
 from runs.models import LIVE_VALUES, OPEN_WRITES, Process, Run, Sweeper, Write
+from tools import breaker
 
 STUCK_S = 60.0
 SWEEP_LATE_S = 30.0
@@ -23,13 +24,14 @@ MAX_NAMED = 5
 
 
 def examine() -> Iterator[Finding]:
-    """Findings on live processes, the sweeper, runs, approvals and writes."""
+    """Findings on live processes, the sweeper, runs, approvals, writes and circuit breakers."""
     alive = fleet.alive()
     yield _processes(alive)
     yield _sweeper(alive)
     yield _runs(alive)
     yield _approvals()
     yield _writes()
+    yield _breakers()
 
 
 def _processes(alive: list[Process]) -> Finding:
@@ -89,3 +91,14 @@ def _writes() -> Finding:
         names = ", ".join(f"{visible(w.key)} ({w.state})" for w in late[:MAX_NAMED])
         return warn("writes", f"{len(late)} open for over {OPEN_LONG_S / 60:g} min: {names}")
     return ok("writes", f"{still.count()} open, none with an unknown end")
+
+
+def _breakers() -> Finding:
+    found = breaker.standing()
+    if not found:
+        return ok("breakers", "all are closed")
+    words = [
+        f"{one.dependency} of {visible(one.account)} after {one.failures} failures, asked again in {one.left_s:.1f} s"
+        for one in found[:MAX_NAMED]
+    ]
+    return warn("breakers", f"{len(found)} not closed: {'; '.join(words)}")

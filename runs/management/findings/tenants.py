@@ -98,6 +98,8 @@ def _reads(tenant_id: str, backend: Backend) -> Finding:
 
 
 def _cure(error: ReadFailed, backend: Backend) -> str:
+    if error.slug == "breaker_open":
+        return f"was down, and is left alone for {error.retry_after_s or 0:.1f} s more"
     if error.slug == "upstream_unavailable":
         return "does not answer (the sandbox: `manage.py sandbox`)"
     if error.slug in ("credential_missing", "credential_malformed", "access_refused"):

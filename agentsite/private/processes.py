@@ -1,4 +1,4 @@
-"""Child processes of tests: bound to our life, watched from outside, on ports of their own. Imports nothing of ours."""
+"""Roof: child processes bound to our life, watched from outside, on ports of their own. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -35,6 +36,23 @@ def die_with_parent(death_signal: signal.Signals = signal.SIGKILL) -> Callable[[
             os._exit(1)
 
     return bind
+
+
+def spawn(command: Sequence[str], environment: Mapping[str, str], *, cwd: Path, log: Path) -> subprocess.Popen[bytes]:
+    """A child that leads a process group of its own and is killed with us; what it prints is added to `log`."""
+    with log.open("ab") as end:
+        return subprocess.Popen(  # noqa: S603 - a command of our own making
+            list(command), cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=end,
+            stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=die_with_parent(),
+        )  # fmt: skip
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process, its words parted by blanks; empty where there is none. Needs /proc."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def children(pid: int) -> list[int]:

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from agentsite.tenants.profiles import CurrencyRule, WriteGrant
+from tests.integration.gate_facts import EVIDENCE, POLICY_5, SCOPE, Facts, Json, given_back, inr, own, paid, told_by
 from tests.loopback import closed_port, cut, ok, raw, reset
-from tests.unit.gate_facts import EVIDENCE, POLICY_5, SCOPE, Facts, Json, given_back, inr, own, paid, told_by
 from tools import gate, registry
 from tools.contracts import Decision, PolicyState, Proposal, UsedSoFar
 from tools.errors import ReadFailed
+
+pytestmark = pytest.mark.django_db  # reads ask the breaker first
 
 
 @pytest.fixture

@@ -1,30 +1,24 @@
-"""Private PostgreSQL and Redis-protocol servers on free loopback ports. Imports neither pytest nor Django.
+"""Roof: private PostgreSQL and Redis-protocol servers on free loopback ports. Imports neither Django nor rooms of ours.
 
 A server is a child of the process that starts it and dies with it, even by SIGKILL (Linux alone; elsewhere a normal
 exit stops it). The kernel ties it to *the thread that started it*: start servers from one that lives long enough, such
 as the main one.
-
-`python -m tests.services` starts both, prints `export DATABASE_URL=…` and `export BROKER_URL=…`, and runs until
-it is told to stop.
 """
 
 from __future__ import annotations
 
 import abc
-import argparse
 import atexit
 import contextlib
 import os
 import pwd
 import secrets
-import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import ClassVar, Self
@@ -34,8 +28,8 @@ import psycopg
 import redis
 from psycopg import sql
 
-from tests.binaries import postgres_bindir, redis_binary
-from tests.processes import HOST, children, die_with_parent, free_port, is_alive, wait_until
+from agentsite.private.binaries import postgres_bindir, redis_binary
+from agentsite.private.processes import HOST, children, die_with_parent, free_port, is_alive, wait_until
 
 READY_S = 60.0
 STOP_S = 30.0
@@ -112,6 +106,11 @@ class _Server(abc.ABC):
         self.stop()
         self.start()
 
+    def restart_at_once(self) -> None:
+        """Ends the server without a farewell, as its own emergency stop does it, and starts it on the same port."""
+        self._end(self.abort_signal)
+        self.start()
+
     def kill(self) -> None:
         """SIGKILL, as a crash does it: no farewell, and nothing of the server is left running."""
         if not self.is_running():
@@ -160,7 +159,7 @@ class _Server(abc.ABC):
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Starts `command` in a session of its own (a Ctrl-C in the terminal is not for it) and bound to our life."""
         with self.log.open("wb") as log:
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603 - a command of our own making
                 command,
                 cwd=self.folder,
                 env={"PATH": os.defpath, "LC_ALL": _locale(), "TZ": "UTC"},
@@ -356,7 +355,7 @@ def _unprivileged_account() -> pwd.struct_passwd:
 def _make_folder(prefix: str) -> Path:
     """A new folder that every account may pass through, in /tmp where the usual place is not open to all."""
     usual = Path(tempfile.gettempdir())
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=usual if _is_open_to_all(usual) else "/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=usual if _is_open_to_all(usual) else "/tmp"))  # noqa: S108
     folder.chmod(0o755)
     return folder
 
@@ -367,29 +366,3 @@ def _is_open_to_all(path: Path) -> bool:
 
 def _locale() -> str:
     return "C.UTF-8" if sys.platform == "linux" else "en_US.UTF-8"
-
-
-def main() -> int:
-    """The command line: both servers, their URLs on standard output, until SIGINT, SIGTERM or SIGHUP."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.services", description="Private PostgreSQL and Redis until told to stop."
-    )
-    parser.add_argument(
-        "--fast", action="store_true", help="PostgreSQL without fsync: the data does not survive a power cut"
-    )
-    options = parser.parse_args()
-    told_to_stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: told_to_stop.set())
-    with Postgres(durable=not options.fast) as postgres, Redis() as broker:
-        print(f"export DATABASE_URL={shlex.quote(postgres.create_database('agentsite'))}")
-        print(f"export BROKER_URL={shlex.quote(broker.url)}", flush=True)
-        while not told_to_stop.wait(timeout=1):
-            if not (postgres.is_running() and broker.is_running()):
-                print("a server ended by itself", file=sys.stderr)
-                return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

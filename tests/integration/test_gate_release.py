@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.gate_facts import KEY, NOW, POLICY_5, Facts, Json, inr, own, paid, told_by
+from tests.integration.gate_facts import KEY, NOW, POLICY_5, Facts, Json, inr, own, paid, told_by
 from tools import gate
 from tools.contracts import ApprovalTicket, Release, UsedSoFar, Withheld
+
+pytestmark = pytest.mark.django_db  # reads ask the breaker first
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Finds the servers that the tests run: this machine's own, or else those that come in wheels."""
+"""Roof: finds the servers to run, this machine's own or else those that come in wheels. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _in_package(package: str, pattern: str) -> Path | None:
 
 def _system_postgres() -> Iterator[Path]:
     if pg_config := shutil.which("pg_config"):
-        yield Path(subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=True).stdout.strip())
+        yield Path(_printed(pg_config, "--bindir").strip())
     yield from sorted(SYSTEM_POSTGRES.glob("*/bin"), key=_postgres_version, reverse=True)
     if server := shutil.which("postgres"):
         yield Path(server).resolve().parent
@@ -64,6 +64,10 @@ def _postgres_version(bindir: Path) -> int:
     """The major version of the server in `bindir`; 0 where there is none (`pg_config` alone comes with libpq)."""
     if not all((bindir / name).is_file() for name in ("initdb", "postgres")):
         return 0
-    shown = subprocess.run([bindir / "postgres", "--version"], capture_output=True, text=True, check=False).stdout
+    shown = _printed(str(bindir / "postgres"), "--version")
     found = re.search(r"\(PostgreSQL\) (\d+)", shown)
     return int(found[1]) if found else 0
+
+
+def _printed(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - a found binary

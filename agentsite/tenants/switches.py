@@ -1,0 +1,87 @@
+"""The stop switches: one for the site, one per tenant. Flips them, and says what stands still and for how long.
+
+Floor: imports no domain package. The switch that counts is read under a lock in the transaction that would send;
+what is asked here only saves work, and tells people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from agentsite import dbtime, telemetry
+from agentsite.tenants.models import Site, Tenant, visible_tenants
+from agentsite.text import storable
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AbstractUser as User
+
+SITE = 1
+HOLD_S, MAX_HOLD_S = 5.0, 60.0
+MAX_REASON = 500
+MAX_SHOWN = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    """What stands still: the whole site (`tenant_id` None) or one tenant's writes, since when, by whom and why."""
+
+    tenant_id: str | None
+    reason: str
+    by: str
+    at: datetime | None
+
+
+def flip(tenant_id: str | None, *, stop: bool, by: str, reason: str) -> bool:
+    """Stop or resume the site (None) or a tenant. False: it was so already, and nothing changed.
+
+    Once this returns, no further write of it is marked as sent: whoever marks one holds the row shared until he has.
+    """
+    now, said = dbtime.now(), storable(reason.strip())[:MAX_REASON]
+    stopped = {"paused": True, "paused_reason": said, "paused_by": storable(by)[:200], "paused_at": now}
+    values = stopped if stop else {"paused": False, "paused_reason": "", "paused_by": "", "paused_at": None}
+    if tenant_id is None:
+        Site.objects.bulk_create([Site(id=SITE)], ignore_conflicts=True)
+        changed = Site.objects.filter(pk=SITE, paused=not stop).update(**values)
+    else:
+        changed = Tenant.objects.filter(pk=tenant_id, paused=not stop).update(**values)
+    if changed:
+        telemetry.count("switches_flipped", to="stopped" if stop else "running")
+        telemetry.log("switch.flipped", tenant=tenant_id or "(site)", stop=stop, by=by)
+    return changed == 1
+
+
+def hold_s(tenant_id: str | None = None) -> float | None:
+    """Seconds to wait before looking again where the site, or also this tenant, stands still; None: it runs.
+
+    A quarter of the time it has stood still, so from 5 s growing to a minute.
+    """
+    rows = list(Site.objects.filter(pk=SITE, paused=True).values_list("paused_at", flat=True))
+    if tenant_id is not None:
+        rows += Tenant.objects.filter(pk=tenant_id, paused=True).values_list("paused_at", flat=True)
+    if not rows:
+        return None
+    now = dbtime.now()
+    stood = max((now - at).total_seconds() if at else 0.0 for at in rows)
+    return max(HOLD_S, min(stood / 4, MAX_HOLD_S))
+
+
+def standing(user: User) -> list[Stop]:
+    """What stands still that this member of staff may know of: the site first, then his tenants."""
+    found = [_stop(None, row) for row in Site.objects.filter(pk=SITE, paused=True)]
+    tenants, mine = Tenant.objects.filter(paused=True).order_by("pk"), visible_tenants(user)
+    rows = tenants if mine is None else tenants.filter(pk__in=mine)
+    return found + [_stop(row.pk, row) for row in rows[:MAX_SHOWN]]
+
+
+def _stop(tenant_id: str | None, row: Site | Tenant) -> Stop:
+    return Stop(tenant_id=tenant_id, reason=row.paused_reason, by=row.paused_by, at=row.paused_at)
+
+
+def may_stop_site(user: User) -> bool:
+    """A superuser, or one who may pause and is assigned to every tenant: nobody stops tenants he does not see."""
+    if user.is_superuser:
+        return True
+    mine = visible_tenants(user) or set()
+    return user.has_perm("runs.pause_tenant") and not Tenant.objects.exclude(pk__in=mine).exists()

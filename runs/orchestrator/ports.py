@@ -1,0 +1,99 @@
+"""What handlers may ask of the world, as one value: a model, the business system, our other rows, settings, time.
+
+Handlers get it as a parameter and reach the world by nothing else; `LIVE` is the real one. Whoever replays a recorded
+run hands them the record instead, so that the same handlers run with no model, no tool and no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentsite import clock, env
+from agentsite.tenants import switches
+from runs import backends, qualification, store
+from runs.contracts import LLMTurnResult, Prompt
+from runs.inference import gateway
+from runs.orchestrator.outside import without_connection
+from tools import dispatcher, gate
+from tools.contracts import (
+    Backend,
+    Json,
+    OwnWrite,
+    PolicyState,
+    ReadCall,
+    ReadFacts,
+    ReadResult,
+    Refund,
+    Release,
+    Scope,
+    SentMark,
+    UsedSoFar,
+    WriteAnswer,
+)
+from tools.policy import search
+
+
+def _runs_on() -> float | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Each field is a call; what it raises is what the module behind it raises. Times are seconds."""
+
+    settings: Callable[[], env.Environment]
+    monotonic: Callable[[], float]
+    leave_database: Callable[[], None]
+
+    complete: Callable[[str, Prompt, float], LLMTurnResult]
+    """(route, prompt, timeout in seconds)"""
+    qualification: Callable[[str, str, str, bool], int | None]
+    """(agent, route, answered model, manual ones allowed) to the id of a qualification that holds now"""
+
+    backend_of: Callable[[str, str], Backend]
+    """(tenant, agent)"""
+    run_reads: Callable[[Scope, Backend, tuple[ReadCall, ...], dispatcher.Search], tuple[ReadResult, ...]]
+    look_up: Callable[[Backend, str, str], tuple[Refund, ...]]
+    """(backend, order, trace)"""
+    read_facts: ReadFacts
+    can_write: Callable[[Release, Backend], bool]
+    run_write: Callable[[Release, SentMark, Backend], WriteAnswer]
+
+    search: Callable[[str, str, str], list[Json]]
+    """(tenant, query, pin) to passages"""
+    policy_state: Callable[[str, str], PolicyState]
+    """(tenant, pin)"""
+    read_epoch: Callable[[str, str], int]
+    """(tenant, order)"""
+    own_writes: Callable[[str, str], tuple[OwnWrite, ...]]
+    """(tenant, order)"""
+    used_so_far: Callable[[str, str, str, str, str], UsedSoFar]
+    """(tenant, customer, order, currency, key of a write that is left out)"""
+    held_s: Callable[[], float | None] = _runs_on
+    """Seconds to hold a model call back while the site's stop switch is thrown; None: it is not (M119)"""
+
+
+def _complete(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
+    return gateway.complete(route, prompt, timeout_s=timeout_s)
+
+
+def _qualification(agent: str, route: str, answered_model: str, manual_allowed: bool) -> int | None:
+    return qualification.find(agent, route, answered_model, manual_allowed=manual_allowed)
+
+
+def _search(tenant_id: str, query: str, pin: str) -> list[Json]:
+    return [passage.wire() for passage in search.search(tenant_id, query, pin=pin)]
+
+
+def _used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> UsedSoFar:
+    return store.used_so_far(tenant_id, customer_id, order_id, currency, leave_out=leave_out)
+
+
+LIVE = Ports(
+    settings=env.read, monotonic=clock.monotonic, leave_database=without_connection, complete=_complete,
+    qualification=_qualification, backend_of=backends.backend_of, run_reads=dispatcher.run_reads,
+    look_up=dispatcher.look_up, read_facts=gate.read_live, can_write=dispatcher.can_write,
+    run_write=dispatcher.run_write, search=_search, policy_state=search.policy_state, read_epoch=store.read_epoch,
+    own_writes=store.own_writes, used_so_far=_used_so_far, held_s=switches.hold_s,
+)  # fmt: skip
