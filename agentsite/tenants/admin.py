@@ -68,8 +68,8 @@ class Switched(ReadOnly):
             messages.error(request, "A reason is needed, in plain text.")
         context = {
             **self.admin_site.each_context(request), "opts": self.opts, "row": row, "stops": self.stops,
-            "title": f"Stop switch: {row if isinstance(row, Tenant) else 'the whole site'}", "subtitle": None, "max_reason": switches.MAX_REASON,
-            "switch": self._url(row),
+            "title": f"Stop switch: {row if isinstance(row, Tenant) else 'the whole site'}", "subtitle": None,
+            "max_reason": switches.MAX_REASON, "switch": self._url(row),
         }  # fmt: skip
         request.current_app = self.admin_site.name
         status = 400 if request.method == "POST" else 200

@@ -120,7 +120,7 @@ def test_tampered_write_is_never_marked_and_ends_as_not_sent(world: World, colum
             break
         except AssertionError:
             assert Attempt.objects.get().sent_at is None
-    assert (run.status, run.outcome, run.write_attempts) == ("completed", "answered", 0)
+    assert (run.status, run.reason, run.write_attempts) == ("escalated", "needs_a_person", 0)
     assert (world.writes(run), world.sandbox.posts()) == ([(KEY, "not_sent")], [])
 
 

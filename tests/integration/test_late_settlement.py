@@ -196,8 +196,8 @@ def test_absence_is_looked_at_anew_where_the_first_look_came_too_early(world: Wo
     absent_at = write().absent_at
     assert (world.fresh(run).status, write().state) == ("executing", "unknown")
     assert absent_at is not None and absent_at > ago(2)
-    run = world.resume(run, until="completed")
-    assert (world.writes(run), run.outcome, len(world.sandbox.posts())) == ([(KEY, "not_sent")], "answered", 1)
+    run = world.resume(run, until="escalated")
+    assert (world.writes(run), run.reason, len(world.sandbox.posts())) == ([(KEY, "not_sent")], "needs_a_person", 1)
 
 
 # --- never sent ------------------------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ def test_write_that_was_never_sent_is_no_unknown_outcome_however_long_the_list_i
     put_back(Write.objects.all(), intent_at=1801)
     make_due(run)
     run = world.resume(run)
-    assert (run.status, run.outcome, run.reason) == ("completed", "answered", None)
+    assert (run.status, run.outcome, run.reason) == ("escalated", "handed_to_staff", "needs_a_person")
     assert (world.writes(run), run.write_attempts, world.posts()) == ([(KEY, "not_sent")], 0, [])
-    assert "No refund has been issued for this request." in str(run.reply)
+    assert "No refund has been issued" in world.said(run)
 
 
 def found_without_an_attempt(world: World, *after: Any) -> Run:
@@ -293,7 +293,7 @@ def test_write_that_was_never_sent_is_not_sent_to_another_system(world: World) -
         run = world.resume(run)
         assert (world.writes(run), run.write_attempts, other.calls) == ([(KEY, "not_sent")], 0, [])
     world.settings(COMMERCE_URL=world.sandbox.url)
-    assert (run.outcome, world.sandbox.posts()) == ("answered", [])
+    assert (run.reason, world.sandbox.posts()) == ("needs_a_person", [])
 
 
 def test_late_look_is_not_taken_at_another_system(world: World) -> None:

@@ -128,8 +128,8 @@ def test_b36_a_dispute_that_opens_before_a_re_send_stops_it(world: World) -> Non
     _dispute(world)
     assert (world.resume(run).status, world.writes(run)) == ("executing", [(KEY, "unknown")])
     world.later(run, 10)
-    run = world.resume(run, until="completed")
-    assert (world.posts(), world.writes(run), run.outcome) == ([], [(KEY, "not_sent")], "answered")
+    run = world.resume(run, until="escalated")
+    assert (world.posts(), world.writes(run), run.reason) == ([], [(KEY, "not_sent")], "needs_a_person")
 
 
 def test_b36_a_dispute_that_was_won_is_captured_again_and_refundable(world: World) -> None:

@@ -20,12 +20,12 @@ from tests.system.business import Business
 from tests.system.people import ENDED, Json
 from tests.system.site import Ground
 
-pytestmark = [pytest.mark.own_services, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.own_services, pytest.mark.long, pytest.mark.timeout(180)]
 
+# Round the write the provider stays away for longer than `reconcile_for`, so that nobody can know in time.
 AWAY_S, LONG_AWAY_S, END_S, SETTLED_S = 3.0, 15.0, 75.0, 30.0
 STILL_S = 0.15
 """Held means held: a call that only passes by is gone after this."""
-# Round the write the provider stays away for longer than `reconcile_for`, so that nobody can know in time.
 CLOSED = ("confirmed", "not_sent")
 
 
