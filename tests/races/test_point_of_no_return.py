@@ -12,7 +12,7 @@ from agentsite.tenants.models import Tenant
 from approvals import queue
 from approvals.models import Approval, Decision
 from runs.advance import advance
-from runs.models import Input, Run, Write
+from runs.models import Attempt, Input, Run, Write
 from tests.races.contest import Contest, released, seq_of
 from tests.world import TENANT
 
@@ -88,7 +88,10 @@ def test_pause_before_the_intent_sends_nothing(contest: Contest) -> None:
         assert isinstance(paused_at, datetime)
         write = Write.objects.filter(run=run).first()
         assert write is None or write.intent_at <= paused_at
-        assert contest.posts_on(order_of(run)) == (0 if write is None else 1)
+        # A pause between the intent and the mark stops the sending too: what is marked went out, nothing else did.
+        sent = Attempt.objects.filter(write__run=run, sent_at__isnull=False).first()
+        assert sent is None or (sent.sent_at is not None and sent.sent_at <= paused_at)
+        assert contest.posts_on(order_of(run)) == (0 if sent is None else 1)
         if write is None:
             held = contest.world.fresh(run)
             assert (held.status, held.waiting_for) == ("approved", "staff")
