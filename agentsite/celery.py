@@ -1,4 +1,4 @@
-"""The Celery application: hints only. Every setting has its measured reason in `docs/architecture.md`."""
+"""The Celery application: hints only. The reasons of those that matter stand in `docs/architecture.md`."""
 
 from __future__ import annotations
 

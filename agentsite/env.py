@@ -1,7 +1,7 @@
 """The only reader of the environment: typed, loud, and it never echoes a bad value.
 
-Twelve-factor configuration as `docs/configuration` of the contract names it. Everything has a default that
-works on a laptop with nothing installed; a wrong value stops the start with one line that names the variable.
+Twelve-factor configuration. Everything has a default that works on a laptop with nothing installed; a wrong value
+stops the start with one line that names the variable.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Fenced(RunError):
 
 class IntentLost(RunError):
     """`which` is `run`, `approval`, `input`, `paused`, `epoch`, `order_busy`, `permission`, `route`, `attempts`,
-    `tenant_hour` or `customer_day`."""
+    `tenant_hour`, `customer_day` or `key_used`."""
 
     slug = "intent_lost"
 
