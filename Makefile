@@ -2,6 +2,7 @@
 #   PYTHON=…     which Python makes .venv (default: the first of the names below that is new enough)
 #   ARGS="…"     further arguments for pytest, such as ARGS="-k refund -x"
 #   APPROVE=1    lets the demo approver decide by itself
+#   AT_ONCE=0    runs tests one after the other (default: three at once)
 #   RESET=1      lets the demo begin anew, without what it kept under var/
 
 .DEFAULT_GOAL := help
@@ -13,6 +14,9 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11 python; d
 BIN := .venv/bin
 WORKS = $(BIN)/python -c 'import pip' 2>/dev/null
 PYTEST = $(BIN)/python -m pytest
+# Tests wait for processes most of their time, so more run at once than there are cores; tests of one stage stay together.
+AT_ONCE ?= 3
+SPREAD = -n $(AT_ONCE) --dist loadgroup
 APT_LIMIT_S := 600
 
 help: ## list the commands
@@ -45,9 +49,9 @@ up: venv ## the embedded site: web, worker and sweeper in one process
 test: venv-dev chromium ## every test but the long ones, on SQLite, then those of the stores on PostgreSQL too
 	@trap 'exit 130' INT; failed=0; \
 	echo "== tests on SQLite"; \
-	TEST_DATABASE=sqlite $(PYTEST) tests -m "not long" $(ARGS) || failed=$$?; \
+	TEST_DATABASE=sqlite $(PYTEST) tests -m "not long" $(SPREAD) $(ARGS) || failed=$$?; \
 	echo "== tests on PostgreSQL"; \
-	TEST_DATABASE=postgres $(PYTEST) tests/integration tests/races -m "not long and not own_services" $(ARGS) || failed=$$?; \
+	TEST_DATABASE=postgres $(PYTEST) tests/integration tests/races -m "not long and not own_services" $(SPREAD) $(ARGS) || failed=$$?; \
 	exit $$failed
 
 test-crash: venv-dev ## the long tests: crash campaigns, load, soak

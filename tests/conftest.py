@@ -16,11 +16,13 @@ from pathlib import Path
 
 import django
 import pytest
+from _pytest.terminal import TerminalReporter
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
 from agentsite.env import Environment
 from agentsite.private.servers import Postgres
+from tests import figures
 from tests.system.business import Business
 from tests.system.site import Ground, Site
 
@@ -72,14 +74,13 @@ def ground() -> Iterator[Ground]:
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Prints a measured number past pytest's capture."""
+def say(request: pytest.FixtureRequest) -> Say:
+    """Prints a measured number at the end of the session."""
+    return figures.say(request.node)
 
-    def aloud(words: str) -> None:
-        with capsys.disabled():
-            print(f"\n    {words}")
 
-    return aloud
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    figures.show(terminalreporter)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from tests.conftest import Say
 RUNS = 40
 
 
-@pytest.mark.long
 @pytest.mark.own_services
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize(("database", "provider"), [("postgres", "ignores"), ("sqlite", "forgets")])

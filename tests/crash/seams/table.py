@@ -89,16 +89,3 @@ NOT_THERE = {
     "P": "PostgreSQL has no one lock; its wire is held instead",
     "S": "no wire leads to a file; its lock is held",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    seam: str
-    setup: str
-    provider: str
-    gave: str
-    took_s: float | None = None
-
-
-RESULTS: list[Cell] = []
-"""Filled by the tests, printed at the end of the session."""

@@ -6,21 +6,23 @@ No hook in production code: the provider, the wire, a lock or the model holds th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
 
 from agentsite.private.processes import wait_until
 from tests.crash.seams.holds import HELD_S, Hold
-from tests.crash.seams.providers import PROVIDERS, Provider
+from tests.crash.seams.providers import HONOURS, PROVIDERS, Provider
 from tests.crash.seams.stage import EXPIRY, Stage
-from tests.crash.seams.table import ADMIT, EXPIRE, NOT_THERE, RESULTS, SEAMS, Cell, Seam
+from tests.crash.seams.table import ADMIT, EXPIRE, NOT_THERE, SEAMS, Seam
+from tests.figures import SEAM
 from tests.system.business import Business
 from tests.system.people import ENDED, Json
 from tests.system.site import Ground
 
-pytestmark = [pytest.mark.own_services, pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.own_services, pytest.mark.timeout(180)]
+Note = Callable[..., None]
 
 # Round the write the provider stays away for longer than `reconcile_for`, so that nobody can know in time.
 AWAY_S, LONG_AWAY_S, END_S, SETTLED_S = 3.0, 15.0, 75.0, 30.0
@@ -206,25 +208,34 @@ def _numbers(*, brief: bool) -> list[object]:
     ]
 
 
-def at_seam(stage: Stage, number: int) -> None:
+@pytest.fixture
+def note(request: pytest.FixtureRequest, stage: Stage) -> Note:
+    """Leaves one cell of the table that is printed at the end."""
+
+    def cell(seam: Seam, provider: Provider, gave: str, took_s: float | None = None) -> None:
+        found = {"setup": stage.setup, "seam": seam.name, "provider": provider.name, "gave": gave, "took_s": took_s}
+        request.node.user_properties.append((SEAM, found))
+
+    return cell
+
+
+def at_seam(stage: Stage, number: int, note: Note) -> None:
     seam = SEAMS[number]
     if stage.setup not in seam.only_on:
-        RESULTS.extend(Cell(seam=seam.name, setup=stage.setup, provider=p.name, gave=f"n/a: {NOT_THERE[stage.setup]}")
-                       for p in PROVIDERS)  # fmt: skip
-        pytest.skip(NOT_THERE[stage.setup])
+        for provider in PROVIDERS:
+            note(seam, provider, f"n/a: {NOT_THERE[stage.setup]}")
+        return
     if seam.when == EXPIRE:
-        at_expiry(stage, seam, number)
+        at_expiry(stage, seam, number, note)
         return
     play = Play(stage=stage, seam=seam, number=number)
     play.run()
     for name, run in play.until_all_end().items():
         provider = next(p for p in PROVIDERS if p.name == name)
-        gave = right(play, provider, run)
-        cell = Cell(seam=seam.name, setup=stage.setup, provider=name, gave=gave, took_s=play.ended_after[name])
-        RESULTS.append(cell)
+        note(seam, provider, right(play, provider, run), play.ended_after[name])
 
 
-def at_expiry(stage: Stage, seam: Seam, number: int) -> None:
+def at_expiry(stage: Stage, seam: Seam, number: int, note: Note) -> None:
     """An approval runs out, and who notes it dies: it is noted all the same, and nothing was refunded."""
     order, business, hold = f"s{number}-expiry", stage.businesses["honours"], seam.hold()
     business.seed_double_charges(order)
@@ -237,21 +248,22 @@ def at_expiry(stage: Stage, seam: Seam, number: int) -> None:
     expired = wait_until(lambda: stage.statuses([f"req-{order}"]) == {f"req-{order}": "approval_expired"}, 30)
     assert expired, stage.site.tails()
     assert (_posts(business, order), business.made_on(order)) == ([], [])
-    took_s = time.monotonic() - killed_at
-    RESULTS.append(Cell(seam=seam.name, setup=stage.setup, provider="honours", gave="expired, nothing refunded",
-                        took_s=took_s))  # fmt: skip
-    RESULTS.extend(Cell(seam=seam.name, setup=stage.setup, provider=p.name, gave="n/a: an expiry asks no provider")
-                   for p in PROVIDERS[1:])  # fmt: skip
+    note(seam, HONOURS, "expired, nothing refunded", time.monotonic() - killed_at)
+    for provider in PROVIDERS[1:]:
+        note(seam, provider, "n/a: an expiry asks no provider")
+
+
+ONE_STAGE = [pytest.param(setup, marks=pytest.mark.xdist_group(f"seams-{setup}")) for setup in "PS"]
 
 
 @pytest.mark.parametrize("number", _numbers(brief=True))
-@pytest.mark.parametrize("stage", ["P"], indirect=True)
-def test_kill_at_a_seam_pays_once(stage: Stage, number: int) -> None:
-    at_seam(stage, number)
+@pytest.mark.parametrize("stage", ONE_STAGE[:1], indirect=True)
+def test_kill_at_a_seam_pays_once(stage: Stage, number: int, note: Note) -> None:
+    at_seam(stage, number, note)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", _numbers(brief=False))
-@pytest.mark.parametrize("stage", ["P", "S"], indirect=True)
-def test_kill_at_every_seam_pays_once(stage: Stage, number: int) -> None:
-    at_seam(stage, number)
+@pytest.mark.parametrize("stage", ONE_STAGE, indirect=True)
+def test_kill_at_every_seam_pays_once(stage: Stage, number: int, note: Note) -> None:
+    at_seam(stage, number, note)
