@@ -5,13 +5,15 @@ No hook in production code: the provider, the wire, a lock or the model holds th
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from agentsite.private.processes import wait_until
+from agentsite.private.processes import children, wait_until
 from tests.crash.seams.holds import HELD_S, Hold
 from tests.crash.seams.providers import HONOURS, PROVIDERS, Provider
 from tests.crash.seams.stage import EXPIRY, Stage
@@ -26,6 +28,8 @@ Note = Callable[..., None]
 
 # Round the write the provider stays away for longer than `reconcile_for`, so that nobody can know in time.
 AWAY_S, LONG_AWAY_S, END_S, SETTLED_S = 3.0, 15.0, 75.0, 30.0
+AWAKE_S = 4.0
+"""Longer than a write's whole timeout: whoever wakes and means to send has done it."""
 STILL_S = 0.15
 """Held means held: a call that only passes by is gone after this."""
 CLOSED = ("confirmed", "not_sent")
@@ -253,6 +257,35 @@ def at_expiry(stage: Stage, seam: Seam, number: int, note: Note) -> None:
         note(seam, provider, "n/a: an expiry asks no provider")
 
 
+class Frozen(Play):
+    """Nobody dies: the process stops in the middle, and wakes when others have finished its work."""
+
+    def _kill(self) -> None:
+        child = self.stage.site.child(self.seam.kills)
+        assert child is not None
+        self.asleep = [child, *children(child)]
+        self._signal(signal.SIGSTOP)
+        self.stage.site.spawn("worker2")
+        self.killed_at = time.monotonic()
+
+    def wake(self) -> None:
+        self._signal(signal.SIGCONT)
+        time.sleep(AWAKE_S)
+        self.stage.site.kill("worker2")
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.asleep:
+            os.kill(pid, number)
+
+    def refunds(self) -> dict[str, tuple[int, int]]:
+        """(requests, refunds) of each provider."""
+        businesses = self.stage.businesses
+        return {
+            name: (len(_posts(businesses[name], order)), len(businesses[name].made_on(order)))
+            for name, order in self.orders.items()
+        }
+
+
 ONE_STAGE = [pytest.param(setup, marks=pytest.mark.xdist_group(f"seams-{setup}")) for setup in "PS"]
 
 
@@ -267,3 +300,24 @@ def test_kill_at_a_seam_pays_once(stage: Stage, number: int, note: Note) -> None
 @pytest.mark.parametrize("stage", ONE_STAGE, indirect=True)
 def test_kill_at_every_seam_pays_once(stage: Stage, number: int, note: Note) -> None:
     at_seam(stage, number, note)
+
+
+FREEZES = ["mark of the sending, after its commit", pytest.param("answer of the POST", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("name", FREEZES)
+@pytest.mark.parametrize("stage", ONE_STAGE[:1], indirect=True)
+def test_frozen_process_that_wakes_after_others_finished_sends_nothing(stage: Stage, name: str, note: Note) -> None:
+    """Its lease has lapsed and its time to send is over by its own clock: it is fenced out, nothing is paid twice."""
+    (seam,) = [one for one in SEAMS if one.name == name]
+    frozen = Frozen(stage=stage, seam=seam, number=100 + SEAMS.index(seam))
+    try:
+        frozen.run()
+        for provider_name, run in frozen.until_all_end().items():
+            provider = next(p for p in PROVIDERS if p.name == provider_name)
+            gave = right(frozen, provider, run)
+            note(replace(seam, name=f"{name}, frozen"), provider, gave, frozen.ended_after[provider_name])
+        before = frozen.refunds()
+    finally:
+        frozen.wake()
+    assert frozen.refunds() == before, stage.site.tails()
