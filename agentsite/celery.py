@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Self
 
 from celery import Celery
+from celery.app.amqp import AMQP
 from celery.signals import setup_logging, worker_ready, worker_shutdown
-from kombu import Queue
+from kombu import Connection, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentsite.settings")
 
@@ -25,6 +26,8 @@ REDIS_OPTIONS: dict[str, Any] = {
     "max_connections": 64,
     "global_keyprefix": "agentsite:",
 }
+PUBLISH_TIMEOUT_S = 1
+"""Shorter than a consumer's: whoever publishes may be answering somebody, and a lost hint costs seconds only."""
 
 
 def _transport_options(broker: str) -> dict[str, Any]:
@@ -41,6 +44,7 @@ def _configuration() -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_pool_limit": 10,
+        "broker_pool_acquire_timeout": PUBLISH_TIMEOUT_S,
         "task_publish_retry": True,
         "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
         "task_acks_late": True,
@@ -82,7 +86,30 @@ def _configuration() -> dict[str, Any]:
     }
 
 
-app = Celery("agentsite")
+class Link(Connection):
+    """Asks for a broker that is away every two seconds at most: kombu's own pause grows to thirty."""
+
+    def ensure_connection(self, *args: Any, **more: Any) -> Self:
+        return super().ensure_connection(
+            *args, **{"interval_start": 0.5, "interval_step": 0.5, "interval_max": 2, **more}
+        )
+
+
+class Amqp(AMQP):
+    Connection = Link
+
+
+class Hints(Celery):
+    """Publishes with a patience of its own; a broker that takes bytes and says nothing must not hold up a request."""
+
+    def connection_for_write(self, url: str | None = None, **more: Any) -> Connection:
+        if env.read().BROKER_URL.startswith("redis"):
+            given = more.get("transport_options") or {}
+            more["transport_options"] = {"socket_timeout": PUBLISH_TIMEOUT_S, **given}
+        return super().connection_for_write(url, **more)
+
+
+app = Hints("agentsite", amqp="agentsite.celery:Amqp")
 app.conf.update(_configuration())
 app.autodiscover_tasks(["runs", "approvals"])
 

@@ -39,6 +39,7 @@ class Environment(BaseSettings):
     DATABASE_URL: str | None = None
     BROKER_URL: str = "memory://"
     VAR_DIR: Path = ROOT / "var"
+    ANCHOR_LOG: Path | None = None
     PORT: int = Field(8080, ge=0, le=65535)
     BIND: str = "127.0.0.1"
     DEBUG: bool = False
@@ -74,6 +75,10 @@ class Environment(BaseSettings):
     PENDING_POLL_S: Seconds = 30
     CALL_TIMEOUT_S: Seconds = 8
     MODEL_TIMEOUT_S: Seconds = 60
+    MODEL_SILENCE_S: Seconds = 45
+    MODEL_STREAM: bool = True
+    MODEL_TRIES: int = Field(300, ge=1, le=1_000_000)
+    MODEL_MAX_OUTPUT_TOKENS: int = Field(4096, ge=1, le=1_000_000)
     WRITE_TIMEOUT_S: Seconds = 20
     RESEND_FOR_S: Seconds = 3600
     RECONCILE_FOR_S: Seconds = 1800
@@ -113,6 +118,13 @@ class Environment(BaseSettings):
     def rate(cls, value: str) -> str:
         if not RATE.match(value):
             raise ValueError("a rate looks like 600/min")
+        return value
+
+    @field_validator("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+    @classmethod
+    def base_url(cls, value: str) -> str:
+        if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
+            raise ValueError("must begin with https:// or http:// and hold no query")
         return value
 
     @field_validator("BROKER_URL")
@@ -155,6 +167,11 @@ class Environment(BaseSettings):
     def embedded(self) -> bool:
         """The one-process default: our own SQLite file and an in-process broker."""
         return self.DATABASE_URL is None and self.BROKER_URL == "memory://"
+
+    @property
+    def anchor_log(self) -> Path:
+        """Where this host notes what it sent, outside the database (`agentsite.anchors`)."""
+        return (self.ANCHOR_LOG or self.VAR_DIR / "anchors.jsonl").absolute()
 
     @property
     def sqlite(self) -> bool:

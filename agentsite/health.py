@@ -27,6 +27,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from agentsite import clock, dbtime, env, telemetry
+from agentsite.tenants import switches
+from agentsite.tenants.models import Site, Tenant
 from approvals.models import Approval
 from approvals.states import Approved
 from runs.management.schema import missing_migrations
@@ -173,7 +175,15 @@ def _others() -> dict[str, str]:
     pool.shutdown(wait=False, cancel_futures=True)  # a name server that hangs is not waited for
     for name, future in futures.items():
         found[name] = "ok" if future.done() and future.result() else "degraded"
-    return found
+    return found | ({"fence": "demanded"} if _fence_demanded() else {})
+
+
+def _fence_demanded() -> bool:
+    """Whether writes wait for `manage.py fence`: no reason to send nobody here, the site reads and talks."""
+    try:
+        return switches.fence()[1] is not None
+    except (DatabaseError, InterfaceError):
+        return False  # said by the part that is missing
 
 
 def _broker() -> tuple[str, int] | None:
@@ -218,7 +228,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         try:
-            found = [*_runs(), *_approvals(), *_writes(), *_fleet(), *_breakers()]
+            found = [*_runs(), *_approvals(), *_writes(), *_fleet(), *_breakers(), *_switches()]
         except (DatabaseError, InterfaceError):
             yield _gauge("database_up", "whether the database answered", 0)
             return
@@ -256,6 +266,7 @@ def _writes() -> Iterator[GaugeMetricFamily]:
     rows = Write.objects.filter(state__in=OPEN_WRITES).order_by()
     counted |= dict(rows.values_list("state").annotate(n=Count("key")))
     yield _by("writes_open", "writes whose end is not known", "state", counted)
+    yield _gauge("fence_demanded", "1 while every write waits for `manage.py fence` after a restore", _fence_demanded())
 
 
 def _fleet() -> Iterator[GaugeMetricFamily]:
@@ -271,3 +282,8 @@ def _breakers() -> Iterator[GaugeMetricFamily]:
     rows = Breaker.objects.exclude(open_until=None).order_by()
     counted |= dict(rows.values_list("dependency").annotate(n=Count("id")))
     yield _by("breakers_open", "circuit breakers that are not closed", "dependency", counted)
+
+
+def _switches() -> Iterator[GaugeMetricFamily]:
+    counted = {"site": Site.objects.filter(paused=True).count(), "tenant": Tenant.objects.filter(paused=True).count()}
+    yield _by("switches_stopped", "stop switches that are thrown", "scope", counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -11,6 +12,7 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig, Suspicio
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.utils.html import escape
 from django.views import defaults
 from pydantic import ValidationError
 from rest_framework import exceptions
@@ -135,7 +137,18 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Django's handler of what no view answered; a database that is away is no fault of ours, on a page as little."""
+    raised = sys.exc_info()[1]
+    if isinstance(raised, OperationalError | InterfaceError):
+        refusal, headers = _database_away(raised)
+        return render(request, refusal, headers) if _for_machines(request) else _page(refusal, headers)
     if not _for_machines(request):
         return defaults.server_error(request)
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     return render(request, Refusal(status, "internal-error", "Something failed on our side.", "It was recorded."))
+
+
+def _page(refusal: Refusal, headers: Mapping[str, str]) -> HttpResponse:
+    """A refusal for a person; made without a template, because templates ask the database who is signed in."""
+    words = f"<!doctype html><title>{escape(refusal.title)}</title><h1>{escape(refusal.title)}</h1>"
+    return HttpResponse(f"{words}<p>{escape(refusal.detail)}</p>", status=refusal.status, headers=headers)

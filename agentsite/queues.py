@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentsite import telemetry
+from agentsite import clock, telemetry
 
 PASSES = "passes"
 WRITES = "writes"
@@ -21,40 +21,58 @@ def queue_for(status: str) -> str:
     return WRITES if status in ("approved", "executing", "executed") else PASSES
 
 
-def _send(task: str, args: list[Any], queue: str) -> bool:
+class BrokerAway(Exception):
+    """The broker did not say how many messages wait."""
+
+
+HUSH = 2.0
+"""After a publish that failed, this many times as long as it took, nobody in this process tries again by himself."""
+_quiet_until = 0.0
+
+
+def _send(task: str, args: list[Any], queue: str, *, insist: bool) -> bool:
     from celery import current_app
 
+    global _quiet_until
+    began = clock.monotonic()
+    if began < _quiet_until and not insist:
+        telemetry.count("nudges_lost", queue=queue)
+        return False
     try:
         current_app.send_task(task, args=args, queue=queue, ignore_result=True)
     except Exception as error:  # noqa: BLE001 - the row is already committed: a broker's failure may not fail a request
+        _quiet_until = clock.monotonic() + HUSH * (clock.monotonic() - began)
         telemetry.count("nudges_lost", queue=queue)
         telemetry.log("queue.nudge_lost", queue=queue, error=type(error).__name__)
         return False
+    _quiet_until = 0.0
     return True
 
 
-def nudge(run_id: str, status: str) -> bool:
-    """Ask a worker to advance a run now. Returns whether the broker took the message; never raises."""
-    return _send(ADVANCE_TASK, [run_id], queue_for(status))
+def nudge(run_id: str, status: str, *, insist: bool = False) -> bool:
+    """Ask a worker to advance a run now. Returns whether the broker took the message; never raises.
+
+    While the broker keeps publishers waiting, most nudges are dropped at once: requests go on, and the sweeper, which
+    insists, sends what is missing.
+    """
+    return _send(ADVANCE_TASK, [run_id], queue_for(status), insist=insist)
 
 
 def nudge_settle(write_key: str) -> bool:
     """Ask a writes worker to look an open write of an ended run up again."""
-    return _send(SETTLE_TASK, [write_key], WRITES)
+    return _send(SETTLE_TASK, [write_key], WRITES, insist=True)
 
 
 def depth(queue: str) -> int:
-    """Messages that still wait in a queue; 0 where the broker cannot say (an over-eager hint costs nothing)."""
-    from amqp.exceptions import ChannelError
+    """Messages that still wait in a queue. Raises BrokerAway where the broker cannot say."""
     from celery import current_app
 
     try:
-        with current_app.connection_for_read() as link:
+        with current_app.connection_for_write() as link:
             link.ensure_connection(max_retries=1, interval_start=0, interval_step=0, interval_max=0)
             channel: Any = link.channel()
-            return int(channel.queue_declare(queue, passive=True).message_count)
-    except ChannelError:
-        return 0  # Redis keeps no list for an empty queue
-    except Exception as error:  # noqa: BLE001 - the sweeper must not depend on the broker
+            # Never passive: on Redis that looks for the list under its name without our prefix, and finds none.
+            return int(channel.queue_declare(queue, durable=True, auto_delete=False).message_count)
+    except Exception as error:  # noqa: BLE001 - whatever its client raises, the sweeper goes on without the broker
         telemetry.log("queue.depth_unknown", queue=queue, error=type(error).__name__)
-        return 0
+        raise BrokerAway(type(error).__name__) from None

@@ -120,10 +120,12 @@ def _database() -> dict[str, Any]:
             },
             "TEST": {"NAME": str(VAR_DIR / f"test_{secrets.token_hex(4)}.sqlite3")},
         }
-    config: dict[str, Any] = dict(dj_database_url.parse(str(ENV.DATABASE_URL), conn_max_age=0))
+    parsed = dj_database_url.parse(str(ENV.DATABASE_URL), engine="agentsite.postgres", conn_max_age=0)
+    config: dict[str, Any] = dict(parsed)
     options = "-c lock_timeout=15000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+    # The pool's pause between two tries to connect doubles until it gives up; the next who asks begins anew at once.
     config["OPTIONS"] = {
-        "pool": {"min_size": 0, "max_size": 20, "timeout": 20, "max_idle": 60},
+        "pool": {"min_size": 0, "max_size": 20, "timeout": 20, "max_idle": 60, "reconnect_timeout": 10},
         "options": options,
         "connect_timeout": 5,
     }

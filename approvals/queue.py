@@ -340,6 +340,18 @@ def show_message(approval_id: str, text: str, at: datetime) -> None:
 # --- reading -----------------------------------------------------------------------------------------------
 
 
+def open_until(at: datetime, *, after: str, limit: int) -> list[tuple[str, str]]:
+    """(id, run) of approvals asked until then that still wait for a person or for their use, in the order of ids."""
+    rows = Approval.objects.filter(requested_at__lte=at, status__in=OPEN_VALUES, id__gt=after).order_by("id")
+    return [(approval_id, str(run_id)) for approval_id, run_id in rows.values_list("id", "run_id")[:limit]]
+
+
+def newest() -> datetime | None:
+    """When the last open approval was asked for: later than now where a clock was set back."""
+    still_open = Approval.objects.filter(status__in=OPEN_VALUES).order_by("-requested_at")
+    return still_open.values_list("requested_at", flat=True).first()
+
+
 def latest(run_id: str) -> Approval | None:
     """The run's newest approval, whatever its status."""
     return Approval.objects.filter(run_id=run_id).order_by("-requested_at").first()

@@ -40,11 +40,18 @@ def _guarded(run_id: str, token: str, attempts: int) -> Status | None:
         telemetry.count("passes_fenced")
         return None
     except UnknownSchema as error:
-        return store.fail_unloadable(run_id, token, str(error))
+        return _unloadable(run_id, token, str(error))
     except BaseException:
         # The try stays counted: a step that keeps failing is escalated by the claim after the last one.
         store.release(run_id, token, min(2.0**attempts, 30.0), failed=True)
         raise
+
+
+def _unloadable(run_id: str, token: str, why: str) -> Status | None:
+    """No code can load the run: an open write of it is settled by its own timer, from its row alone; then it fails."""
+    for key in store.looks_due(run_id):
+        orchestrator.settle(key, lease=token)
+    return store.fail_unloadable(run_id, token, why)
 
 
 def _passes(run_id: str, token: str) -> Status | None:

@@ -1,10 +1,24 @@
-"""Which business system a tenant has, and what it promises: from its profile now, else COMMERCE_*."""
+"""What is behind the ports: which business system a tenant has, and the client that reaches a model provider.
+
+Never imports a gate, an executor, a dispatcher or a credential.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 from agentsite import env
 from agentsite.tenants.models import current_profile
+from runs.inference.transport import Answering, WireFailed
+from tools.adapters import http
 from tools.contracts import Backend
+
+# What a failed exchange is to the model's side; the first class that fits counts.
+FAILED: tuple[tuple[type[http.HttpError], str], ...] = (
+    (http.ConnectFailed, "model_unreachable"), (http.TooSlow, "model_timeout"),
+    (http.TooLarge, "model_answer_too_large"), (http.HttpError, "model_connection_lost"),
+)  # fmt: skip
 
 
 def backend_of(tenant_id: str, agent: str) -> Backend:
@@ -23,3 +37,32 @@ def backend_of(tenant_id: str, agent: str) -> Backend:
         write_token_env=commerce.write_token_env, honours_keys=commerce.honours_keys,
         key_life_s=commerce.key_life_s, settle_s=commerce.settle_s,
     )  # fmt: skip
+
+
+@contextmanager
+def post_to_model(
+    url: str, *, headers: Mapping[str, str], body: bytes, timeout_s: float, max_bytes: int
+) -> Iterator[Answering]:
+    """One POST through this process's client for models (`transport.Post`). Raises WireFailed."""
+    try:
+        with http.for_models().stream(
+            "POST", url, headers=headers, body=body, timeout_s=timeout_s, silence_s=env.read().MODEL_SILENCE_S,
+            max_bytes=max_bytes,
+        ) as answer:  # fmt: skip
+            yield Answering(
+                status=answer.status, headers=answer.headers, retry_after_s=answer.retry_after_s,
+                chunks=_failing_as_wire(answer.chunks),
+            )  # fmt: skip
+    except http.HttpError as error:
+        raise _wire_failed(error) from None
+
+
+def _failing_as_wire(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from chunks
+    except http.HttpError as error:
+        raise _wire_failed(error) from None
+
+
+def _wire_failed(error: http.HttpError) -> WireFailed:
+    return WireFailed(next(slug for kind, slug in FAILED if isinstance(error, kind)))

@@ -143,8 +143,20 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NativeCall:
+    """One call in a provider's own form: `theirs` is the provider's id (the n-th call of a turn is our `m{turn}.{n}`),
+    `arguments` the JSON text of them as it came, read by the parser alone."""
+
+    theirs: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class LLMTurnResult:
-    """One model turn, free of provider fields. `text` obeys the output contract where there are no native calls."""
+    """One model turn, free of provider fields. `text` obeys the output contract, unless the dialect is `native`: then
+    calls stand in `calls` and text without a call is the draft of the reply. `fault` is the slug of an answer that
+    broke its dialect: such a turn is invalid, whatever else it holds. `raw` is the redacted answer."""
 
     text: str
     model: str
@@ -153,6 +165,16 @@ class LLMTurnResult:
     output_tokens: int = 0
     cached_tokens: int = 0
     raw: str = ""
+    native: bool = False
+    calls: tuple[NativeCall, ...] = ()
+    thinking: str = ""
+    fault: str = ""
+
+    @property
+    def said(self) -> str:
+        """What the model said in no provider's words: its text, then its calls; for the model's own eyes."""
+        spoken = [f"{call.name} {call.arguments}" for call in self.calls]
+        return "\n".join([*([self.text] if self.text or not spoken else []), *spoken])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,6 +367,8 @@ class RunState:
     writes: tuple[SeenWrite, ...]
     approval: SeenApproval | None
     inputs: tuple[SeenInput, ...]
+    down_since: datetime | None = None
+    """Since when a dependency gave no answer; None once it gave one."""
 
     @property
     def confirmed(self) -> tuple[SeenWrite, ...]:

@@ -6,8 +6,10 @@ RunError
 ├── UnknownSchema     no code of ours can load this run
 ├── RunEnded          an input came after the end
 └── ModelError        the model gave no usable turn
-    ├── ModelUnavailable   outage, timeout, 429, 5xx: later, by due time
-    └── ModelRefused       401, 400, 404: final
+    ├── ModelUnavailable   outage, timeout, 429, 5xx, a cut or unreadable answer: later, by due time
+    ├── ModelRefused       401, 400, 404: final
+    │   └── ContextTooLong    the prompt does not fit this model: a smaller one may
+    └── ModelInterrupted   the call was cut by us before it ended: nothing of it counts
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ class Fenced(RunError):
 
 
 class IntentLost(RunError):
-    """`which` is `run`, `approval`, `input`, `paused`, `epoch`, `order_busy`, `permission`, `route`, `attempts`,
-    `tenant_hour`, `customer_day` or `key_used`."""
+    """`which` is `run`, `approval`, `input`, `paused`, `restored`, `fenced`, `epoch`, `order_busy`, `permission`,
+    `route`, `attempts`, `tenant_hour`, `customer_day` or `key_used`."""
 
     slug = "intent_lost"
 
@@ -54,4 +56,12 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRefused(ModelError):
+    pass
+
+
+class ContextTooLong(ModelRefused):
+    pass
+
+
+class ModelInterrupted(ModelError):
     pass

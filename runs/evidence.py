@@ -7,6 +7,7 @@ from typing import Any
 
 from agentsite import clock, money
 from runs.contracts import SeenObservation
+from runs.story import OUR_REFUNDS
 from tools.contracts import EvidenceItem
 
 
@@ -59,6 +60,15 @@ def _refunds(c: dict[str, Any]) -> str:
     return "; ".join(lines) or "no refund exists"
 
 
+def _our_refunds(c: dict[str, Any]) -> str:
+    lines = [
+        f"{r.get('refund_id') or 'not named yet'} {'verified' if r.get('verified') else r.get('state')} "
+        f"{_amount(r.get('amount'))}"
+        for r in c.get("refunds", [])
+    ]
+    return "; ".join(lines)
+
+
 def _policy(c: dict[str, Any]) -> str:
     lines = [f"{p.get('doc')}@v{p.get('version')} {p.get('section')}" for p in c.get("passages", [])]
     return "; ".join(lines) or "no passage"
@@ -68,5 +78,6 @@ _SUMMARIES = {
     "get_order": _order,
     "get_payments": _payments,
     "get_refund_status": _refunds,
+    OUR_REFUNDS: _our_refunds,
     "search_policy": _policy,
 }

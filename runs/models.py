@@ -70,6 +70,7 @@ class Run(models.Model):
     active_ms = models.PositiveIntegerField(default=0)
     repairs = models.PositiveSmallIntegerField(default=0)
     retries = models.PositiveSmallIntegerField(default=0)
+    down_since = models.DateTimeField(null=True)
     voids = models.PositiveSmallIntegerField(default=0)
 
     due_at = models.DateTimeField(null=True)
@@ -277,7 +278,7 @@ class Write(models.Model):
         ]
         indexes = [
             models.Index(fields=["tenant_id", "order_id"], name="write_by_order"),
-            models.Index(fields=["look_at"], name="write_to_look_up", condition=Q(state__in=OPEN_WRITES)),
+            models.Index(fields=["look_at"], name="write_to_look_up", condition=Q(look_at__isnull=False)),
             models.Index(fields=["watch_at"], name="write_to_watch", condition=Q(watch_at__isnull=False)),
         ]
 

@@ -53,6 +53,12 @@ Output contract: answer with exactly one JSON value and nothing around it:
   {"tool": NAME, "args": {...}, "evidence": [OBSERVATION_ID, ...]}
   or a list of such objects (reads only)
   or {"final": TEXT, "evidence": [OBSERVATION_ID, ...]}"""
+TEXT_OUTPUT = RULES[RULES.index("Output contract:") :]
+# What a dialect with calls of its own says instead; every other byte of a prompt is the same in all dialects.
+NATIVE_OUTPUT = """\
+Output contract: call tools by the calling interface you were given, under their names in layer [2]; a write carries
+  the ids of the observations it rests on in its argument evidence. A turn of plain text without a call is the draft of
+  the reply and ends the work, so write text alone only when nothing else is to be looked up or proposed."""
 FORMS = (
     '<goal customer="ID">JSON string</goal>',
     '<call id="CALL" tool="NAME">JSON arguments</call>',
@@ -63,7 +69,7 @@ SNAPSHOT = (
     "write_attempts_limit", "orders_in_scope", "policy_pin", "write_limits", "approval", "open_write", "writes",
     "last_rejection",
 )  # fmt: skip
-TEMPLATE_HASH = sha256([VERSION, list(HEADINGS), RULES, list(SNAPSHOT), list(FORMS)])
+TEMPLATE_HASH = sha256([VERSION, list(HEADINGS), RULES, NATIVE_OUTPUT, list(SNAPSHOT), list(FORMS)])
 
 _ID = re.compile(ID_PATTERN.strip("^$"))
 _SLUG = re.compile(r"[a-z][a-z0-9_-]{0,63}")

@@ -85,6 +85,7 @@ LISTED = {
     "pending": "{What} is already under way; its reference is {id}; it is not confirmed yet.",
     "failed": "An earlier {bare} did not go through; its reference is {id}.",
     "unclear": "{What} is on record with the reference {id}; we could not confirm its state.",
+    "unnamed": "{What} was already asked for; it is not confirmed yet.",
 }
 OTHER_PAYMENTS = {
     "disputed": "A payment of {amount} on it is disputed with the bank.",
@@ -246,7 +247,7 @@ def _listed(story: Story) -> list[str]:
 def _listed_one(refund: StoryRefund) -> str:
     form = {"requires_action": "pending", "canceled": "failed"}.get(refund.state, refund.state)
     bare = f"refund of {refund.amount} to payment {refund.payment_id}"
-    text = LISTED.get(form, LISTED["unclear"])
+    text = LISTED.get(form, LISTED["unclear"]) if refund.refund_id else LISTED["unnamed"]
     return text.format(What=f"A {bare}", bare=bare, id=refund.refund_id)
 
 

@@ -17,6 +17,8 @@ from runs.contracts import SeenObservation
 from tools import rules
 
 RECORDS = ("get_order", "get_payments", "get_refund_status")
+OUR_REFUNDS = "our_refunds"
+"""The source of an observation of our own writes in other runs of this customer that no list shows."""
 ID = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 MADE_NOTHING = frozenset({"not_sent", "refused", "failed"})
 
@@ -30,6 +32,8 @@ class StoryPayment:
 
 @dataclass(frozen=True, kw_only=True)
 class StoryRefund:
+    """A refund on record; `refund_id` is empty for one of ours that the provider has not named (yet)."""
+
     refund_id: str
     payment_id: str
     state: str
@@ -38,7 +42,10 @@ class StoryRefund:
 
 @dataclass(frozen=True, kw_only=True)
 class StoryOrder:
-    """What the system of record said of one order; None: not read, which is never the same as empty."""
+    """What the system of record said of one order; None: not read, which is never the same as empty.
+
+    `ours` are refunds of this customer's other runs, known from our own writes alone.
+    """
 
     order_id: str
     total: Money | None = None
@@ -46,14 +53,24 @@ class StoryOrder:
     payments: tuple[StoryPayment, ...] | None = None
     refunds: tuple[StoryRefund, ...] | None = None
     refunds_whole: bool = False
+    ours: tuple[StoryRefund, ...] = ()
+
+    def on_record(self) -> tuple[StoryRefund, ...]:
+        """Every refund we know of, each once: what the list says of one stands for what our own record says."""
+        listed = self.refunds or ()
+        ids, alike = {r.refund_id for r in listed}, {(r.payment_id, r.amount) for r in listed}
+        unnamed = (r for r in self.ours if not r.refund_id and (r.payment_id, r.amount) not in alike)
+        return (*listed, *(r for r in self.ours if r.refund_id and r.refund_id not in ids), *unnamed)
 
     def left(self) -> Money | None:
         """captured - refunded - amount_due by what was read; None where something was not, or currencies mix."""
         if self.amount_due is None or self.payments is None or self.refunds is None or not self.refunds_whole:
             return None
+        if any(not r.refund_id for r in self.on_record()):
+            return None  # nobody knows yet what becomes of it
         disputed = {p.payment_id for p in self.payments if p.state == rules.DISPUTED}
         taken = [p.amount for p in self.payments if p.state in rules.TAKEN]
-        given = [r.amount for r in self.refunds if rules.counted(r.state) and r.payment_id not in disputed]
+        given = [r.amount for r in self.on_record() if rules.counted(r.state) and r.payment_id not in disputed]
         try:
             currency = self.amount_due.currency
             return money.total(taken, currency) - money.total(given, currency) - self.amount_due
@@ -110,7 +127,7 @@ class Story:
     def others_refunds(self) -> tuple[StoryRefund, ...]:
         """Refunds on record that are no write of this run."""
         ours = {w.refund_id for w in self.writes}
-        return tuple(r for o in self.orders for r in o.refunds or () if r.refund_id not in ours)
+        return tuple(r for o in self.orders for r in o.on_record() if r.refund_id not in ours)
 
 
 def story(
@@ -146,6 +163,8 @@ class _Found:
     def take(self, seen: SeenObservation) -> None:
         if seen.source == "search_policy" and seen.ok:
             self.policies.update(dict.fromkeys(_policies(seen.content)))
+        if seen.source == OUR_REFUNDS and seen.ok:
+            self._ours(seen)
         if seen.source not in RECORDS or seen.kind not in ("result", "error"):
             return
         order_id, payment_id = (str(seen.args.get(name, "")) for name in ("order_id", "payment_id"))
@@ -182,6 +201,10 @@ class _Found:
             if whole or refunds:
                 self._change(order_id, refunds=refunds, refunds_whole=whole or known.refunds_whole)
 
+    def _ours(self, seen: SeenObservation) -> None:
+        """Written by our own gate from our own writes: what is not readable here is a fault of ours."""
+        self._change(seen.content["order_id"], ours=tuple(_our_refund(row) for row in seen.content["refunds"]))
+
     def _by_order(self, seen: SeenObservation, name: str) -> dict[str, list[dict[str, Any]]]:
         """Rows by the order they name. An empty answer speaks of the order asked for, if the records know it."""
         rows = seen.content.get(name)
@@ -207,6 +230,14 @@ def _payment(row: dict[str, Any]) -> StoryPayment:
 def _refund(row: dict[str, Any]) -> StoryRefund:
     ids = {name: _id(row, name) for name in ("refund_id", "payment_id")}
     return StoryRefund(**ids, state=_word(row), amount=_money(row, "amount"))
+
+
+def _our_refund(row: dict[str, Any]) -> StoryRefund:
+    """One of our own writes: made only once that was verified, under way while it is not."""
+    state = "succeeded" if row["verified"] else "pending"
+    return StoryRefund(
+        refund_id=row["refund_id"] or "", payment_id=row["payment_id"], state=state, amount=_money(row, "amount")
+    )
 
 
 def _id(row: dict[str, Any], name: str) -> str:

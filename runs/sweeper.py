@@ -7,8 +7,10 @@ are missing: a naive sweeper melts the system exactly when it is slow.
 
 from __future__ import annotations
 
+import random
 import secrets
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import close_old_connections, connection, connections
@@ -16,49 +18,60 @@ from django.db import close_old_connections, connection, connections
 from agentsite import clock, dbtime, env, queues, telemetry
 from runs import fleet, store
 from runs.models import Sweeper
-from runs.store import Due
+from runs.store import Due, hints
 
 LEASE_S = 10.0
+SOONEST = 0.75
+"""Of SWEEP_S: a fleet that wakes at odd moments makes about one pass in that time, however many processes it has."""
+STANDS_BY = 2
+"""Times SWEEP_S: how long a process waits that found another one at it, or just done."""
+HINTED = (queues.WRITES, queues.PASSES)
+SEEN_S = fleet.ALIVE_S / 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """What a pass did: rows found due, hints published, whether the broker answered; None fields: not our turn."""
+    """What a pass did: rows found due, hints published, whether the broker answered where it was asked."""
 
     found: int
     published: int
     broker: bool
 
 
-def sweep() -> Pass | None:
-    """One pass; None where another process sweeps now."""
+def sweep(*, every_s: float = 0.0) -> Pass | None:
+    """One pass; None where another process sweeps now, or ended a pass just now as passes come `every_s` seconds."""
     token = secrets.token_hex(16)
-    if not _take(token):
+    if not _take(token, every_s * SOONEST):
         return None
     started = clock.monotonic()
-    chosen: list[Due] = []
-    found = 0
     try:
-        for queue in (queues.WRITES, queues.PASSES):
-            marked, due = _choose(queue)
-            chosen, found = chosen + marked, found + due
+        found, chosen, broker = _look()
         late = [*store.due_writes(), *store.due_watches()]
     finally:
         _give_back(token)
-    published, broker = _publish(chosen)
+    published, broker = _publish(chosen) if broker else (0, False)
     for key in late if broker else ():
         queues.nudge_settle(key)
     _note(found, published, round((clock.monotonic() - started) * 1000))
     return Pass(found=found, published=published, broker=broker)
 
 
-def _take(token: str) -> bool:
+def _take(token: str, quiet_s: float) -> bool:
+    if _take_row(token, quiet_s):
+        return True
+    if Sweeper.objects.filter(id=1).exists():
+        return False
     Sweeper.objects.bulk_create([Sweeper(id=1)], ignore_conflicts=True)
+    return _take_row(token, quiet_s)
+
+
+def _take_row(token: str, quiet_s: float) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE runs_sweeper SET token = %s, until = {dbtime.plus_sql()} "
-            f"WHERE id = 1 AND (until IS NULL OR until < {dbtime.now_sql()})",
-            [token, dbtime.plus_param(LEASE_S)],
+            f"WHERE id = 1 AND (until IS NULL OR until < {dbtime.now_sql()}) "
+            f"AND (last_pass_at IS NULL OR last_pass_at <= {dbtime.plus_sql()})",
+            [token, dbtime.plus_param(LEASE_S), dbtime.plus_param(-quiet_s)],
         )
         taken: int = cursor.rowcount
     return taken == 1
@@ -69,36 +82,73 @@ def _give_back(token: str) -> None:
 
 
 def _note(found: int, published: int, took_ms: int) -> None:
-    row = Sweeper.objects.get(id=1)
-    Sweeper.objects.filter(id=1).update(
-        last_pass_at=dbtime.now(), last_pass_ms=took_ms, last_found=found, published=row.published + published
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE runs_sweeper SET last_pass_at = {dbtime.now_sql()}, last_pass_ms = %s, last_found = %s, "
+            "published = published + %s WHERE id = 1",
+            [took_ms, found, published],
+        )
 
 
-def _choose(queue: str) -> tuple[list[Due], int]:
-    """At most as many hints as rows are due beyond the messages that still wait; each row marked. And rows found."""
-    depth = queues.depth(queue)
-    due = store.due_unhinted(queue, patient=depth > 0)
-    missing = max(0, len(due) - depth)
-    return [one for one in due[:missing] if store.mark_hinted(one)], len(due)
+def _look() -> tuple[int, list[Due], bool]:
+    """How many runs want a hint, those marked to get one now, and whether the broker answered where it was asked."""
+    if not any(store.due_unhinted(queue, patient=False) for queue in HINTED):
+        return 0, [], True  # as most passes end
+    waiting = _waiting()
+    found, chosen = _choose(waiting)
+    return found, chosen, waiting is not None
+
+
+def _waiting() -> dict[str, int] | None:
+    """Messages that still wait, by queue; None where the broker cannot say: then nothing can be sent either."""
+    try:
+        return {queue: queues.depth(queue) for queue in HINTED}
+    except queues.BrokerAway:
+        return None
+
+
+def _choose(waiting: Mapping[str, int] | None) -> tuple[int, list[Due]]:
+    """How many runs want a hint, and those of them that are marked to get one now."""
+    found, chosen = 0, list[Due]()
+    for queue in HINTED:
+        depth = waiting[queue] if waiting is not None else 0
+        due = store.due_unhinted(queue, patient=depth > 0)
+        found += len(due)
+        if waiting is not None:
+            chosen += [one for one in due[: _missing(queue, due, depth)] if store.mark_hinted(one)]
+    return found, chosen
+
+
+def _missing(queue: str, due: list[Due], depth: int) -> int:
+    """Messages a queue lacks: rows that are due, hinted for lately or not, beyond the messages that still wait."""
+    if not due or depth == 0:
+        return len(due)
+    return max(0, hints.count_due(queue) - depth)
 
 
 def _publish(chosen: list[Due]) -> tuple[int, bool]:
     """Hint for the chosen rows; the first refusal of the broker ends the pass and gives the rest back."""
     for number, one in enumerate(chosen):
-        if not queues.nudge(one.run_id, one.status):
+        if not queues.nudge(one.run_id, one.status, insist=True):
             store.unmark_hinted(chosen[number:])
             return number, False
     return len(chosen), True
 
 
+def _by_chance(mean: float) -> float:
+    """Who stands by must change places with a sweeper it wakes in step with: only one of two deployments may reach
+    the broker, or read the runs, that lack a hint."""
+    return random.uniform(1, 2 * mean - 1)  # noqa: S311 - no secret
+
+
 class Thread(threading.Thread):
-    """Sweeps for as long as its process lives: at once at start, then every SWEEP_S."""
+    """Sweeps for as long as its process lives: at once at start, then every SWEEP_S; else stands by."""
 
     def __init__(self, *, kind: str, queue_names: str = "", url: str = "") -> None:
         super().__init__(name="sweeper", daemon=True)
         self._ends = threading.Event()
         self._process = fleet.Me(kind=kind, queues=queue_names, url=url)
+        self._seen_at = -SEEN_S
 
     def run(self) -> None:
         while not self._ends.is_set():
@@ -109,15 +159,21 @@ class Thread(threading.Thread):
     def _pass(self) -> float:
         try:
             close_old_connections()
-            self._process.seen()
-            sweep()
-            return env.read().SWEEP_S
+            self._say_so()
+            every_s = env.read().SWEEP_S
+            done = sweep(every_s=every_s)
+            return every_s if done and done.broker else every_s * _by_chance(STANDS_BY)
         except Exception as error:  # noqa: BLE001 - a database that is away comes back; the next pass tries again
             telemetry.count("sweeps_failed")
             telemetry.log("sweeper.failed", error=type(error).__name__)
             return env.read().SWEEP_S
         finally:
             connections.close_all()
+
+    def _say_so(self) -> None:
+        if clock.monotonic() - self._seen_at >= SEEN_S:
+            self._process.seen()
+            self._seen_at = clock.monotonic()
 
     def _farewell(self) -> None:
         try:

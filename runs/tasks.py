@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from agentsite import queues, telemetry
+from agentsite import env, queues, telemetry
 from runs.advance import advance as advance_run
 from runs.orchestrator import settle as settle_write
 from runs.sweeper import sweep as sweep_once
@@ -32,8 +32,8 @@ def settle(write_key: str) -> None:
 
 @shared_task(name=queues.SWEEP_TASK, ignore_result=True)
 def sweep() -> None:
-    """Beat's second trigger of the sweeper; two at once are harmless."""
+    """Beat's second trigger of the sweeper, needless while the first one works; two at once are harmless."""
     try:
-        sweep_once()
+        sweep_once(every_s=env.read().SWEEP_S)
     except Exception as error:  # noqa: BLE001 - the task door
         telemetry.log("sweep.failed", error=type(error).__name__)

@@ -1,7 +1,8 @@
-"""A TCP proxy that holds chosen connections still at chosen bytes, or lets bytes arrive late. Threads alone.
+"""A TCP proxy that holds chosen connections still at chosen bytes, lets bytes arrive late, or swallows all. Threads.
 
 A rule looks at what clients send. A connection that matches is held: `before`, its bytes do not reach the server;
 `after`, they do and the server's answer does not come back. What is held ends with its client or with `let_go`.
+A connection that lived while everything was swallowed stays half-open for good: nothing passes, and nobody is told.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.lock = threading.Lock()
         self.rule: Rule | None = None
+        self.swallows = False
         self._links: set[_Link] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -61,6 +63,16 @@ class Proxy:
         for link in list(rule.held) if rule else []:
             if rule is not None and rule.late_s is None:
                 link.cut()
+
+    def swallow(self) -> None:
+        """From now on no byte passes, either way, and no connection is closed or refused."""
+        self.swallows = True
+        for link in list(self._links):
+            link.half_open = True
+
+    def let_through(self) -> None:
+        """New connections work again; those of the silence stay dead."""
+        self.swallows = False
 
     def cut(self) -> None:
         """Every connection of this moment, as a network that breaks."""
@@ -92,6 +104,7 @@ class Proxy:
         server.settimeout(None)
         link = _Link(self, client, server)
         self._links.add(link)
+        link.half_open = self.swallows
         link.run()
         self._links.discard(link)
 
@@ -102,6 +115,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._marked = self._mute = False
+        self.half_open = False
 
     def run(self) -> None:
         back = threading.Thread(target=self._answers, daemon=True)
@@ -120,6 +134,8 @@ class _Link:
 
     def _requests(self) -> None:
         while data := self._client.recv(CHUNK):
+            if self.half_open:
+                continue
             rule = self._met(data)
             if rule is None:
                 self._server.sendall(data)
@@ -159,7 +175,7 @@ class _Link:
     def _answers(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._server.recv(CHUNK):
-                if not self._mute:
+                if not (self._mute or self.half_open):
                     self._client.sendall(data)
         if not self._mute:
             with contextlib.suppress(OSError):

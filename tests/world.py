@@ -147,7 +147,7 @@ class World:
         self.heard: dict[str, set[str]] = {}
         self.people: dict[str, User] = {}
         self.may_over_refund = False
-        self.settings(COMMERCE_URL=sandbox.url, **PERIODS)
+        self.settings(COMMERCE_URL=sandbox.url, ANCHOR_LOG=str(folder.parent / f"{folder.name}.anchors"), **PERIODS)
         self.begin(TENANT, before=[])
 
     def begin(self, tenant_id: str, *, before: list[Json] | None = None) -> None:

@@ -142,9 +142,11 @@ class Watch:
 
 
 @contextmanager
-def watched(dependency: str, account: str, *, look_up: bool = False) -> Iterator[Watch]:
+def watched(
+    dependency: str, account: str, *, look_up: bool = False, lease_s: float | None = None
+) -> Iterator[Watch]:  # fmt: skip
     """Ask once, call as often as needed, report once, all in this thread. Raises UpstreamUnavailable `breaker_open`."""
-    permit = allow(dependency, account, look_up=look_up)
+    permit = allow(dependency, account, look_up=look_up, lease_s=lease_s)
     if isinstance(permit, Open):
         raise UpstreamUnavailable(slug="breaker_open", retry_after_s=permit.retry_in_s)
     watch = Watch(account)

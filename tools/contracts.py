@@ -144,7 +144,10 @@ class Refund:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnWrite:
-    """A write of ours on an order, whatever run made it. `first_sent_at` None: never left us."""
+    """A write of ours on an order, whatever run made it. `first_sent_at` None: never left us.
+
+    `customer_id` is whose run made it; `verified`: confirmed by an independent read, not by an answer alone.
+    """
 
     key: str
     run_id: str
@@ -154,6 +157,8 @@ class OwnWrite:
     refund_id: str | None
     intent_at: datetime
     first_sent_at: datetime | None
+    customer_id: str = ""
+    verified: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +254,7 @@ class ApprovalTicket:
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """A ticket for exactly one side effect; made by the gate alone. `body` is what goes on the wire, frozen;
-    `origin` is the business system it was released for, and no other may get it.
+    `origin` is the business system it was released for, and no other may get it; `settle_s` is its promise.
     """
 
     tenant_id: str
@@ -271,6 +276,7 @@ class Release:
     customer_limit: tuple[int, int] | None
     tenant_limit: tuple[int, int] | None
     origin: str
+    settle_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

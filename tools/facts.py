@@ -20,7 +20,7 @@ from agentsite import clock
 from tools import breaker, credentials, registry
 from tools.adapters import commerce, http
 from tools.contracts import Backend, Order, OrderFacts, OwnWrite, Payment, Refund
-from tools.errors import ReadFailed, UpstreamUnavailable
+from tools.errors import BadAnswer, NotFound, ReadFailed, UpstreamUnavailable
 
 RETRIES = 2
 MAX_WAIT_S = 1.0
@@ -81,8 +81,8 @@ def read_facts(
         refunds = parallel.start(read_refunds, backend, order_id, trace_id, retries=retries)
         return OrderFacts(
             order=parallel.result(order),
-            payments=parallel.result(payments),
-            refunds=parallel.result(refunds),
+            payments=_listed(parallel, payments),
+            refunds=_listed(parallel, refunds),
             own=own,
             epoch=epoch,
             read_at=read_at,
@@ -116,6 +116,14 @@ class Parallel:
             if (watch := _watch.get()) is not None:
                 watch.saw(error)
             raise error from None
+
+
+def _listed(parallel: Parallel, started: Future[T]) -> T:
+    """A list of an order read in the same step: that it is not there contradicts that order, and says nothing."""
+    try:
+        return parallel.result(started)
+    except NotFound:
+        raise BadAnswer("no list of an order that is there") from None
 
 
 def _read(tool: str, fetch: Fetch[T], backend: Backend, order_id: str, trace_id: str, retries: int) -> T:

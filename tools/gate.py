@@ -43,6 +43,8 @@ ESCALATES = {
     "payment_disputed": "needs_a_person",
     "route_not_qualified": "route_not_qualified",
 }
+OWN_AUTHORITY = "refund_within_own_authority"
+"""The rule of an action that needs nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,7 @@ def evaluate(case: Case, read: ReadFacts = read_live) -> Decision:
 
 
 def _with_facts(case: Case, before: tuple[Check, ...], facts: OrderFacts) -> Decision:
-    shown = describe(facts)
+    shown = describe(facts) | rules.unlisted(facts, case.scope)
     try:
         checks = (*before, *_fact_checks(case, facts))
     except CurrencyMismatch:
@@ -242,7 +244,7 @@ def _threshold(case: Case, checks: tuple[Check, ...], facts: Json) -> Decision:
     checks = (*checks, Check(name="within_own_authority", ok=True, inputs=inputs))
     kind: Literal["allow", "needs_approval"] = "needs_approval" if asks else "allow"
     return Decision(
-        kind=kind, rule=asks or "refund_within_own_authority", checks=checks, action_hash=case.hash,
+        kind=kind, rule=asks or OWN_AUTHORITY, checks=checks, action_hash=case.hash,
         required=(2 if large else 1) if asks else 0, large=large, facts=facts,
     )  # fmt: skip
 
@@ -378,7 +380,7 @@ def _make(case: Case, approval_id: str | None, decision_id: str, decision: Decis
         tool=case.tool, args=args, policy=scope.policy_pin, action_hash=case.hash, key=case.key,
         approval_id=approval_id, decision_id=decision_id, order_id=args["order_id"], payment_id=args["payment_id"],
         amount=amount, body=frozen, epoch=case.epoch, customer_limit=customer_limit(scope, amount.currency),
-        tenant_limit=tenant_limit(scope, amount.currency), origin=case.backend.url,
+        tenant_limit=tenant_limit(scope, amount.currency), origin=case.backend.url, settle_s=case.backend.settle_s,
     )  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Literal
 
 from agentsite.canonical import canonical_text
-from agentsite.money import Money, total, zero
-from tools.contracts import Json, OrderFacts, OwnWrite, Payment, Refund
+from agentsite.money import CurrencyMismatch, Money, total, zero
+from tools.contracts import Json, OrderFacts, OwnWrite, Payment, Refund, Scope
 
 NOT_REFUNDED = frozenset({"failed", "canceled"})
 NEVER_MADE = frozenset({"not_sent", "refused", "failed"})
@@ -182,13 +182,11 @@ def _items(facts: OrderFacts, leave_out: str | None) -> list[_Item]:
         if own.key == leave_out or own.state in NEVER_MADE:
             continue
         found = matched[own.key]
-        if found.refund is None or not counted(found.refund.state):
-            # The list's word that a refund failed wins over our record, but only for one that is surely ours.
-            if found.by in (None, "likeness"):
-                extra.append(_Item(payment_id=own.payment_id, amount=own.amount))
-            continue
-        item = items[found.refund.refund_id]
-        items[found.refund.refund_id] = replace(item, amount=_larger(item.amount, own.amount))
+        if found.refund is not None and counted(found.refund.state):
+            item = items[found.refund.refund_id]
+            items[found.refund.refund_id] = replace(item, amount=_larger(item.amount, own.amount))
+        elif _by_our_record(own, found):
+            extra.append(_Item(payment_id=own.payment_id, amount=own.amount))
     return [*items.values(), *extra]
 
 
@@ -201,6 +199,36 @@ def _matches(own: Sequence[OwnWrite], refunds: Sequence[Refund]) -> dict[str, Ma
             found[write.key] = likely = _likeness(write, refunds, claimed)
             claimed |= {likely.refund.refund_id} if likely.refund else set()
     return found
+
+
+def _by_our_record(own: OwnWrite, found: Match) -> bool:
+    """Whether a write counts though no listed refund that counts is it.
+
+    The list's word that a refund failed wins over our record, but only for one that is surely ours.
+    """
+    listed = found.refund is not None and counted(found.refund.state)
+    return not listed and own.state not in NEVER_MADE and found.by in (None, "likeness")
+
+
+def unlisted(facts: OrderFacts, scope: Scope) -> Json:
+    """`{"ours": […]}`: what other runs of this customer refunded or hold open here and no list shows; else nothing.
+
+    Each with `refund_id` (null until the provider named it), `payment_id`, `amount`, `state`, `verified`.
+    """
+    try:
+        matched = _matches(facts.own, list(_listed(facts).values()))
+    except CurrencyMismatch:
+        return {}  # a list that contradicts itself tells nothing; the gate's checks say so
+    rows = [
+        {
+            "refund_id": own.refund_id, "payment_id": own.payment_id, "amount": own.amount.wire(), "state": own.state,
+            "verified": own.verified,
+        }
+        for own in sorted(facts.own, key=lambda o: (o.intent_at, o.key))
+        if own.run_id != scope.run_id and own.customer_id == scope.customer_id
+        and _by_our_record(own, matched[own.key])
+    ]  # fmt: skip
+    return {"ours": rows} if rows else {}
 
 
 def _larger(one: Money, other: Money) -> Money:

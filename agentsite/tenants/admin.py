@@ -105,7 +105,7 @@ class SiteAdmin(Switched):
 
     stops = "Every model call and every write of every tenant. Runs keep their place and wait."
     list_display = ("named", "paused", "paused_reason", "paused_by", "paused_at")
-    fields = ("paused", "paused_reason", "paused_by", "paused_at")
+    fields = ("paused", "paused_reason", "paused_by", "paused_at", "fence_demanded_at", "fenced_at")
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:

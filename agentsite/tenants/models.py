@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Site(models.Model):
-    """One row: the switch that stops every model call and write of the site."""
+    """One row: the switch that stops every model call and write of the site, and the fence after a restore."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     paused = models.BooleanField(default=False)
@@ -24,6 +24,7 @@ class Site(models.Model):
     paused_by = models.CharField(max_length=200, blank=True, default="", db_default="")
     paused_at = models.DateTimeField(null=True, blank=True)
     fenced_at = models.DateTimeField(null=True, blank=True)
+    fence_demanded_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="site_is_one_row")]

@@ -1,4 +1,4 @@
-"""The stop switches: one for the site, one per tenant. Flips them, and says what stands still and for how long.
+"""The stop switches: one for the site, one per tenant; and the fence after a restore, whose demand stops every write.
 
 Floor: imports no domain package. The switch that counts is read under a lock in the transaction that would send;
 what is asked here only saves work, and tells people.
@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from agentsite import dbtime, telemetry
 from agentsite.tenants.models import Site, Tenant, visible_tenants
@@ -25,12 +28,16 @@ MAX_SHOWN = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """What stands still: the whole site (`tenant_id` None) or one tenant's writes, since when, by whom and why."""
+    """What stands still: the whole site (`tenant_id` None) or one tenant's writes, since when, by whom and why.
+
+    `restored`: every write of every tenant, because the database is an older one, until it is fenced.
+    """
 
     tenant_id: str | None
     reason: str
     by: str
     at: datetime | None
+    restored: bool = False
 
 
 def flip(tenant_id: str | None, *, stop: bool, by: str, reason: str) -> bool:
@@ -55,11 +62,12 @@ def flip(tenant_id: str | None, *, stop: bool, by: str, reason: str) -> bool:
 def hold_s(tenant_id: str | None = None) -> float | None:
     """Seconds to wait before looking again where the site, or also this tenant, stands still; None: it runs.
 
-    A quarter of the time it has stood still, so from 5 s growing to a minute.
+    A quarter of the time it has stood still, so from 5 s growing to a minute. A demanded fence stops no model call.
     """
     rows = list(Site.objects.filter(pk=SITE, paused=True).values_list("paused_at", flat=True))
     if tenant_id is not None:
         rows += Tenant.objects.filter(pk=tenant_id, paused=True).values_list("paused_at", flat=True)
+        rows += Site.objects.filter(pk=SITE).exclude(fence_demanded_at=None).values_list("fence_demanded_at", flat=True)
     if not rows:
         return None
     now = dbtime.now()
@@ -69,7 +77,10 @@ def hold_s(tenant_id: str | None = None) -> float | None:
 
 def standing(user: User) -> list[Stop]:
     """What stands still that this member of staff may know of: the site first, then his tenants."""
-    found = [_stop(None, row) for row in Site.objects.filter(pk=SITE, paused=True)]
+    site = Site.objects.filter(pk=SITE).first()
+    found = [_stop(None, site)] if site is not None and site.paused else []
+    if site is not None and site.fence_demanded_at is not None:
+        found.append(Stop(tenant_id=None, reason="", by="", at=site.fence_demanded_at, restored=True))
     tenants, mine = Tenant.objects.filter(paused=True).order_by("pk"), visible_tenants(user)
     rows = tenants if mine is None else tenants.filter(pk__in=mine)
     return found + [_stop(row.pk, row) for row in rows[:MAX_SHOWN]]
@@ -85,3 +96,36 @@ def may_stop_site(user: User) -> bool:
         return True
     mine = visible_tenants(user) or set()
     return user.has_perm("runs.pause_tenant") and not Tenant.objects.exclude(pk__in=mine).exists()
+
+
+# --- the fence after a restore (`write-path.md` 9) ---------------------------------------------------------------
+
+
+def fence() -> tuple[datetime | None, datetime | None]:
+    """(when the site was last fenced, since when a fence is demanded), both by the database's clock."""
+    found = Site.objects.filter(pk=SITE).values_list("fenced_at", "fence_demanded_at").first()
+    return found or (None, None)
+
+
+def demand_fence() -> bool:
+    """No write goes out until the site is fenced. False: that was demanded already."""
+    Site.objects.bulk_create([Site(id=SITE)], ignore_conflicts=True)
+    changed = Site.objects.filter(pk=SITE, fence_demanded_at=None).update(fence_demanded_at=dbtime.now())
+    if changed:
+        telemetry.count("fences_demanded")
+        telemetry.log("fence.demanded")
+    return changed == 1
+
+
+def begin_fence() -> datetime:
+    """Fence the site now; until `end_fence` no write goes out, so a fence that dies half-way stays demanded."""
+    Site.objects.bulk_create([Site(id=SITE)], ignore_conflicts=True)
+    now = dbtime.now()
+    later = Q(fenced_at=None) | Q(fenced_at__lt=now)
+    Site.objects.filter(later, pk=SITE).update(fenced_at=now, fence_demanded_at=Coalesce("fence_demanded_at", now))
+    return now
+
+
+def end_fence(at: datetime) -> bool:
+    """Writes may go out again. False: another fence began after `at`, and ends by itself."""
+    return Site.objects.filter(pk=SITE, fenced_at=at).update(fence_demanded_at=None) == 1

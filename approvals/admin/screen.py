@@ -264,7 +264,10 @@ def _live_facts(approval: Approval) -> Iterable[Pair]:
         yield Pair(label="Payment", value=_line(payment, ("payment_id", "state", "amount")))
     for refund in facts.get("refunds", []):
         yield Pair(label="Refund", value=_line(refund, ("refund_id", "state", "amount", "payment_id")))
-    if isinstance(order, dict) and not facts.get("refunds"):
+    for ours in facts.get("ours", []):
+        line = _line(ours, ("refund_id", "state", "amount", "payment_id"))
+        yield Pair(label="Refund of ours, not listed", value=line)
+    if isinstance(order, dict) and not facts.get("refunds") and not facts.get("ours"):
         yield Pair(label="Refund", value="none exists")
 
 

@@ -5,6 +5,7 @@ Never imports Django, a store, a gate, an adapter or a business credential: it h
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -13,32 +14,82 @@ from agentsite import env
 from runs.contracts import LLMTurnResult, Prompt
 from runs.errors import ModelRefused
 from runs.inference import offline, scripted
+from runs.inference.dialects import BY_PROVIDER
+from runs.inference.dialects.dialect import Asked
+from runs.inference.transport import Post, Provider, exchange, goes_on
 
 BYTES_PER_TOKEN = 4
 Dialect = Callable[[str, Prompt, float], LLMTurnResult]
 
 
-def complete(route: str, prompt: Prompt, *, timeout_s: float) -> LLMTurnResult:
-    """One model turn on `PROVIDER:MODEL`. Raises ModelUnavailable (later) or ModelRefused (final)."""
+def complete(
+    route: str, prompt: Prompt, *, timeout_s: float, post: Post | None = None,
+    should_stop: Callable[[], bool] = goes_on,
+) -> LLMTurnResult:  # fmt: skip
+    """One model turn on `PROVIDER:MODEL`, by at most one HTTP request, which `post` makes.
+
+    Raises ModelUnavailable (later), ModelRefused (final) or ModelInterrupted (`should_stop` said so between pieces).
+    """
     provider, _, model = route.partition(":")
-    dialect = DIALECTS.get(provider)
-    if dialect is None:
-        raise _refused("dialect_not_available", f"{provider}: no dialect for this provider, offered: {_offered()}")
-    return dialect(model, prompt, timeout_s)
+    within = DIALECTS.get(provider)
+    if within is not None:
+        return within(model, prompt, timeout_s)
+    if provider not in BY_PROVIDER or post is None:
+        raise _refused("dialect_not_available", f"{provider}: no dialect for this provider, offered: {offered()}")
+    settings = env.read()
+    asked = Asked(
+        model=model, prompt=prompt, max_output_tokens=settings.MODEL_MAX_OUTPUT_TOKENS, stream=settings.MODEL_STREAM
+    )
+    place = Provider(
+        name=provider, base_url=_base(provider), key=_key(provider), timeout_s=timeout_s, should_stop=should_stop
+    )  # fmt: skip
+    turn = exchange(BY_PROVIDER[provider], asked, place, post)
+    # A server that counts no tokens is counted for: a cap holds with any server.
+    return turn if turn.input_tokens else _counted(turn, prompt)
+
+
+def offered() -> str:
+    """The providers a route may name, for people."""
+    return ", ".join(sorted({*DIALECTS, *BY_PROVIDER}))
+
+
+def speaks(provider: str) -> bool:
+    return provider in DIALECTS or provider in BY_PROVIDER
 
 
 def origin(route: str) -> str:
     """Scheme, host and port a route's provider is reached at, for its qualification; "" where nothing is reached."""
-    provider = route.partition(":")[0]
-    settings = env.read()
-    base = {
-        "openai": settings.OPENAI_BASE_URL or "https://api.openai.com/v1",
-        "anthropic": settings.ANTHROPIC_BASE_URL or "https://api.anthropic.com",
-        "anthropic_xml": settings.ANTHROPIC_BASE_URL or "https://api.anthropic.com",
-    }.get(provider, "")
+    base = _base(route.partition(":")[0])
     parts = urlsplit(base)
     # User name and password of a proxy are no part of an origin, and no business of a qualification row.
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}".lower() if base else ""
+
+
+def account(route: str) -> tuple[str, str] | None:
+    """(dependency, account) of a route's circuit breaker: provider, and origin with a mark of the key; None: within us.
+
+    Two routes of one provider and key share it, whatever their models: it is the account that is down or throttled.
+    """
+    provider = route.partition(":")[0]
+    if not (at := origin(route)):
+        return None
+    key = _key(provider)
+    mark = f"#{hashlib.sha256(key.encode()).hexdigest()[:8]}" if key else ""
+    return provider.removesuffix("_xml"), at + mark
+
+
+def _base(provider: str) -> str:
+    if provider not in BY_PROVIDER:
+        return ""
+    settings = env.read()
+    own = settings.OPENAI_BASE_URL if provider == "openai" else settings.ANTHROPIC_BASE_URL
+    return own or BY_PROVIDER[provider].home
+
+
+def _key(provider: str) -> str:
+    settings = env.read()
+    key = settings.OPENAI_API_KEY if provider == "openai" else settings.ANTHROPIC_API_KEY
+    return key.get_secret_value() if key else ""
 
 
 def _offline(model: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
@@ -54,7 +105,7 @@ def _scripted(path: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
 
 def _counted(turn: LLMTurnResult, prompt: Prompt) -> LLMTurnResult:
     asked = sum(_tokens(message.content) for message in prompt.messages)
-    return replace(turn, input_tokens=asked, output_tokens=_tokens(turn.text))
+    return replace(turn, input_tokens=asked, output_tokens=turn.output_tokens or _tokens(turn.said + turn.thinking))
 
 
 def _tokens(text: str) -> int:
@@ -68,9 +119,5 @@ def _refused(slug: str, note: str) -> ModelRefused:
     return error
 
 
-def _offered() -> str:
-    return ", ".join(sorted(DIALECTS))
-
-
-# A provider's dialect is one more line here: model name, prompt and timeout in seconds in, one turn out.
+# Models within this process: model name, prompt and timeout in seconds in, one turn out.
 DIALECTS: dict[str, Dialect] = {"offline": _offline, "scripted": _scripted}

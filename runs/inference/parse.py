@@ -10,7 +10,7 @@ from typing import Any
 
 from agentsite.canonical import NotStrictJson, canonical, strict_loads
 from agentsite.text import has_forbidden, visible
-from runs.contracts import ID_PATTERN, Final, Invalid, LLMTurnResult, Parsed, ToolSchema
+from runs.contracts import ID_PATTERN, Final, Invalid, LLMTurnResult, NativeCall, Parsed, ToolSchema
 from tools.contracts import Json, Proposal
 
 MAX_BYTES = 64 * 1024
@@ -18,6 +18,8 @@ MAX_CALLS = 8
 MAX_EVIDENCE = 20
 SHOWN = 64
 CUT = frozenset({"length", "max_tokens"})
+# A turn that ended so holds nothing to act upon, even where it parses.
+ENDED_BADLY = {"content_filter": "content_filtered", "refusal": "refused_by_model", "unfinished": "unfinished"}
 
 _FENCED = re.compile(r"```[A-Za-z0-9_-]*[ \t]*\r?\n(.*?)\r?\n?```", re.DOTALL)
 _ID = re.compile(ID_PATTERN.strip("^$"))
@@ -33,10 +35,14 @@ class _Bad(Exception):
 
 def parse(turn: LLMTurnResult, *, first_call: int, turn_number: int, tools: tuple[ToolSchema, ...]) -> Parsed:
     """The turn's proposals, its draft, or Invalid; never an exception. Call ids are `m{turn_number}.{i}`, i from
-    `first_call` on. Slugs: cut_by_length, no_usable_output, too_long, forbidden_characters, invalid_json,
-    invalid_output, unknown_tool, write_must_stand_alone."""
+    `first_call` on. Slugs: cut_by_length, content_filtered, refused_by_model, unfinished, a fault of the dialect,
+    no_usable_output, too_long, forbidden_characters, invalid_json, invalid_output, unknown_tool,
+    write_must_stand_alone."""
     try:
-        value = _value(turn)
+        _ended_well(turn)
+        if turn.native and not turn.calls:
+            return _spoken(turn)
+        value = [_called(call) for call in turn.calls] if turn.native else _value(turn)
         if isinstance(value, dict) and "final" in value:
             return _final(value)
         calls = value if isinstance(value, list) else [value]
@@ -45,19 +51,44 @@ def parse(turn: LLMTurnResult, *, first_call: int, turn_number: int, tools: tupl
         return bad.invalid
 
 
-def _value(turn: LLMTurnResult) -> Any:
-    """The turn's one JSON value. A turn cut by length is refused even where it parses."""
+def _ended_well(turn: LLMTurnResult) -> None:
+    """A turn cut by length, filtered, refused or broken on its way is invalid even where it parses."""
     if turn.finish_reason in CUT:
         raise _Bad(Invalid(slug="cut_by_length"))
-    text = _text(turn.text)
+    if turn.fault or turn.finish_reason in ENDED_BADLY:
+        raise _Bad(Invalid(slug=turn.fault or ENDED_BADLY[turn.finish_reason]))
+    if turn.calls and not turn.native:
+        raise _output("", "JSON text alone, no call of the provider's own")
+
+
+def _spoken(turn: LLMTurnResult) -> Final:
+    """Text without a call is the draft of the reply, unless the model says that it made a call."""
+    if turn.finish_reason == "tool_calls":
+        raise _Bad(Invalid(slug="no_usable_output"))
+    return Final(text=_text(turn.text))
+
+
+def _called(call: NativeCall) -> Json:
+    return {"tool": call.name, "args": _json(call.arguments)}
+
+
+def _value(turn: LLMTurnResult) -> Any:
+    """The turn's one JSON value."""
+    value = _json(_unfenced(_text(turn.text)))
+    if value is None or value == [] or value == "":
+        raise _Bad(Invalid(slug="no_usable_output"))
+    return value
+
+
+def _json(text: str) -> Any:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
+        raise _Bad(Invalid(slug="too_long", detail={"max_bytes": MAX_BYTES}))
     try:
         value = strict_loads(text)
     except NotStrictJson as error:
         raise _Bad(Invalid(slug="invalid_json", detail={"expected": "one JSON value", "why": str(error)})) from None
-    if _forbidden(value):
+    if has_forbidden(text) or _forbidden(value):
         raise _Bad(Invalid(slug="forbidden_characters"))
-    if value is None or value == [] or value == "":
-        raise _Bad(Invalid(slug="no_usable_output"))
     _storable(value)
     return value
 
@@ -69,6 +100,10 @@ def _text(text: object) -> str:
         raise _Bad(Invalid(slug="too_long", detail={"max_bytes": MAX_BYTES}))
     if has_forbidden(text):
         raise _Bad(Invalid(slug="forbidden_characters"))
+    return text
+
+
+def _unfenced(text: str) -> str:
     fenced = _FENCED.fullmatch(text.strip())
     inner = fenced.group(1) if fenced else text
     if not inner.strip():

@@ -9,10 +9,13 @@ from runs.contracts import NewEvent, NewObservation, Outcome, RunState
 from runs.states import On, Status
 from runs.store import tell
 from runs.store.admit import STAFF
+from runs.story import RECORDS
 
-GIVEN_UP = ("not_sent_in_time", "proven_absent", "settled_by_staff")
+GIVEN_UP = ("not_sent_in_time", "proven_absent", "settled_by_staff", "access_refused")
 """Why a write that was allowed was never made, by no fault of the request."""
 DOUBTED = ("verification_failed", "verification_inconclusive")
+NOT_THERE = ("not_found", "order_not_yours", "order_out_of_scope", "tool_out_of_scope")
+"""What reads say of an order that is not there for this customer: an answer about it, and no outage."""
 
 
 def fold(run: RunState) -> tuple[tuple[NewObservation, ...], int | None]:
@@ -60,11 +63,14 @@ def cancel(run: RunState) -> Outcome:
 def complete(run: RunState, prose: str | None, *, dropped: str | None = None, **more: Any) -> Outcome:
     """Send the reply: facts rendered by code, with prose only where the check kept it.
 
-    A refund that was allowed and that we did not get made is no completed request: a person takes it over.
+    A refund that was allowed and that we did not get made is no completed request, nor is one whose records could not
+    be read: a person takes it over.
     """
     if left_unmade(run):
         return escalate(run, "needs_a_person", clear_pending=True, **more)
     outcome = end_of(run)
+    if outcome == "answered" and left_unread(run):
+        return escalate(run, "dependency_unavailable", clear_pending=True, **more)
     observations, folded = fold(run)
     story = tell.story_of(run, status=Status.COMPLETED, outcome=outcome)
     composed = reply.compose(story, prose)
@@ -89,12 +95,25 @@ def end_of(run: RunState) -> str:
 
 
 def left_unmade(run: RunState) -> bool:
-    """Whether the last word on a write is that we ran out of tries or of time for it, and none is confirmed."""
-    last = next((w for w in reversed(run.writes) if w.state == "not_sent"), None)
+    """Whether the last word on a write is that tries, time or our own right ran out, and none is confirmed."""
+    last = next((w for w in reversed(run.writes) if w.state in ("not_sent", "refused")), None)
     if last is None or run.confirmed:
         return False
     words = [o for o in run.observations if o.source == last.tool and o.kind in ("denial", "decision", "result")]
-    return bool(words) and words[-1].content.get("rule") in GIVEN_UP
+    # A model that proposes it once more is told that its one write is spent: that changes nothing about what is left.
+    rules = [rule for o in words if (rule := o.content.get("rule")) != "write_already_made"]
+    return bool(rules) and rules[-1] in GIVEN_UP
+
+
+def left_unread(run: RunState) -> bool:
+    """Whether the last look at a record of an order that is there brought no answer: nothing can rest on that (M58)."""
+    looks = [o for o in run.observations if o.source in RECORDS and o.kind in ("result", "error")]
+    last = {(o.source, o.args.get("order_id")): o for o in looks}
+    there = {order_id for (source, order_id), look in last.items() if source == "get_order" and look.ok}
+    return any(
+        not look.ok and (order_id in there or look.content.get("error") not in NOT_THERE)
+        for (_, order_id), look in last.items()
+    )
 
 
 def nothing_owed(story: reply.Story) -> bool:

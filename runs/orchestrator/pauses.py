@@ -13,13 +13,9 @@ MAX_BACKOFF_S = 300.0
 MAX_ASKED_S = 3600.0
 
 
-def _backoff(retries: int, settings: Environment) -> float:
-    return float(min(settings.RETRY_S * 2 ** min(retries, 16), MAX_BACKOFF_S))
-
-
 def backoff_s(run: RunState, settings: Environment) -> float:
     """Seconds until the next try: RETRY_S, doubled each time, at most five minutes."""
-    return _backoff(run.retries, settings)
+    return float(min(settings.RETRY_S * 2 ** min(run.retries, 16), MAX_BACKOFF_S))
 
 
 def wait_s(run: RunState, settings: Environment, asked_s: float | None) -> float:
@@ -28,17 +24,20 @@ def wait_s(run: RunState, settings: Environment, asked_s: float | None) -> float
 
 
 def waited_too_long(run: RunState, settings: Environment) -> bool:
-    """Whether the waits so far sum up to more than DEPENDENCY_FOR_S."""
-    return sum(_backoff(n, settings) for n in range(run.retries)) > settings.DEPENDENCY_FOR_S
+    """Whether the dependency has given no answer for DEPENDENCY_FOR_S, however few tries that were."""
+    return run.down_since is not None and (run.now - run.down_since).total_seconds() > settings.DEPENDENCY_FOR_S
 
 
-def park(run: RunState, dependency: str, wait_s: float, **more: Any) -> Outcome:
-    """Park the run until `dependency` may be back; the customer is told what is not known."""
+def park(run: RunState, dependency: str, wait_s: float, *, tried: bool = True, **more: Any) -> Outcome:
+    """Park the run until `dependency` may be back; the customer is told what is not known.
+
+    `tried` False: nothing was called, its breaker being open; that is no try.
+    """
     events = (*more.pop("events", ()), NewEvent(type="notice", meta={"dependency": dependency, "wait_s": wait_s}))
     observations, folded = fold(run)
     return Outcome(
         on=On.DEPENDENCY_DOWN, waiting_for="dependency", due_in_s=wait_s, dependency=dependency,
-        retries=run.retries + 1, events=events, folded=folded,
+        retries=run.retries + 1 if tried else run.retries, events=events, folded=folded,
         observations=(*more.pop("observations", ()), *observations), **more,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from agentsite import clock, env
 from agentsite.tenants import switches
 from runs import backends, qualification, store
 from runs.contracts import LLMTurnResult, Prompt
-from runs.inference import gateway
+from runs.orchestrator import calling
 from runs.orchestrator.outside import without_connection
 from tools import dispatcher, gate
 from tools.contracts import (
@@ -74,10 +74,6 @@ class Ports:
     """Seconds to hold a model call back while the site's stop switch is thrown; None: it is not (M119)"""
 
 
-def _complete(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
-    return gateway.complete(route, prompt, timeout_s=timeout_s)
-
-
 def _qualification(agent: str, route: str, answered_model: str, manual_allowed: bool) -> int | None:
     return qualification.find(agent, route, answered_model, manual_allowed=manual_allowed)
 
@@ -91,7 +87,7 @@ def _used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str,
 
 
 LIVE = Ports(
-    settings=env.read, monotonic=clock.monotonic, leave_database=without_connection, complete=_complete,
+    settings=env.read, monotonic=clock.monotonic, leave_database=without_connection, complete=calling.complete,
     qualification=_qualification, backend_of=backends.backend_of, run_reads=dispatcher.run_reads,
     look_up=dispatcher.look_up, read_facts=gate.read_live, can_write=dispatcher.can_write,
     run_write=dispatcher.run_write, search=_search, policy_state=search.policy_state, read_epoch=store.read_epoch,

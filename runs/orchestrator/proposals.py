@@ -14,6 +14,7 @@ from runs.orchestrator.pauses import park, wait_s, waited_too_long
 from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import MAX_REPAIRS, qualified
 from runs.states import On, Status
+from runs.story import OUR_REFUNDS
 from tools import dispatcher, gate, registry, rules
 from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult
 from tools.errors import InvalidArguments, ReadFailed, UnknownTool
@@ -229,16 +230,23 @@ def refusal(pending: PendingAction, decision: Decision) -> tuple[NewObservation,
 
 
 def _refunds_read(pending: PendingAction, decision: Decision) -> tuple[NewObservation, ...]:
-    """The order's refunds where they are why the gate said no: a customer is told their references (M54)."""
+    """The order's refunds where they are why the gate said no: a customer is told their references (M54).
+
+    Those that the list shows, and his own ones that only we know of: a list may lag, or never show one.
+    """
     if decision.rule not in REFUNDED_ALREADY:
         return ()
+    listed = _refunds_of("get_refund_status", decision.facts["refunds"], pending, decision)
+    ours = decision.facts.get("ours")
+    return (listed, _refunds_of(OUR_REFUNDS, ours, pending, decision)) if ours else (listed,)
+
+
+def _refunds_of(source: str, refunds: list[Json], pending: PendingAction, decision: Decision) -> NewObservation:
     order_id = pending.args["order_id"]
-    rows = [{**refund, "order_id": order_id} for refund in decision.facts["refunds"]]
-    return (
-        NewObservation(
-            kind="result", source="get_refund_status", args={"order_id": order_id},
-            content={"order_id": order_id, "refunds": rows}, fetched_at=clock.parse_rfc3339(decision.facts["read_at"]),
-        ),
+    rows = [{**refund, "order_id": order_id} for refund in refunds]
+    return NewObservation(
+        kind="result", source=source, args={"order_id": order_id}, content={"order_id": order_id, "refunds": rows},
+        fetched_at=clock.parse_rfc3339(decision.facts["read_at"]),
     )  # fmt: skip
 
 

@@ -38,6 +38,9 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
         return proposals.unreachable(run, error, ports)
     if isinstance(released, Withheld):
         return _withheld(run, pending, released)
+    if ticket is None and pending.rule != gate.OWN_AUTHORITY:
+        # A person was asked and the yes is gone: that nobody would be asked today is a new decision, on a new proposal.
+        return proposals.superseded(run, pending)
     return _intend(run, pending, released, qualified(run, ports), needs_person=ticket is not None)
 
 
@@ -122,9 +125,9 @@ def intent_lost(run: RunState, which: str) -> Outcome | Later | None:
     """A condition of the intent failed and nothing happened: the status that fits. None: look afresh at once."""
     pending = run.pending
     assert pending is not None
-    if which in ("epoch", "order_busy"):
+    if which in ("epoch", "order_busy", "fenced"):
         return hold(run, HOLD_S, waiting_for="order", why=which)
-    if which in ("paused", "tenant_hour"):
+    if which in ("paused", "restored", "tenant_hour"):
         return hold(run, 5.0, waiting_for="staff", why=which)
     if which == "route":
         return endings.escalate(run, "route_not_qualified")

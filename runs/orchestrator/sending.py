@@ -100,16 +100,22 @@ def _absent(run: RunState, write: SeenWrite, backend: Backend, ports: Ports) -> 
         return _send_unsent(run, write, ports)
     if _keys_still_honoured(run, sent, backend):
         return _again(run, write, "keys_honoured", ports)
-    if backend.settle_s is None:
+    return _unproven(run, write, ports) or _again(run, write, "proven_absent", ports)
+
+
+def _unproven(run: RunState, write: SeenWrite, ports: Ports) -> Outcome | Later | None:
+    """What to do while nothing proves that a sent write is absent; None: two late looks at the list have proven it."""
+    settle_s = ports.backend_of(run.tenant_id, run.agent).settle_s
+    if settle_s is None:
         return _undetermined(run, write, "no_promise", ports)
-    quiet_at = max(a.gives_up_at for a in sent if a.gives_up_at) + timedelta(seconds=backend.settle_s)
+    quiet_at = max(a.gives_up_at for a in write.attempts if a.gives_up_at is not None) + timedelta(seconds=settle_s)
     if run.now <= quiet_at:
         return _look_again(run, write, (quiet_at - run.now).total_seconds() + 0.05)
     if write.absent_at is None or write.absent_at <= quiet_at:
-        return _first_look(run, write, backend.settle_s)
-    if (run.now - write.absent_at).total_seconds() < backend.settle_s / 2:
-        return _look_again(run, write, backend.settle_s / 2)
-    return _again(run, write, "proven_absent", ports)
+        return _first_look(run, write, settle_s)
+    if (run.now - write.absent_at).total_seconds() < settle_s / 2:
+        return _look_again(run, write, settle_s / 2)
+    return None
 
 
 def _keys_still_honoured(run: RunState, sent: list[SeenAttempt], backend: Backend) -> bool:
@@ -150,7 +156,7 @@ def _again(run: RunState, write: SeenWrite, why: str, ports: Ports) -> Outcome |
     looping = run.attempts > ports.settings().MAX_STEP_ATTEMPTS
     if spent or looping or age > ports.settings().RESEND_FOR_S or endings.has(run, "cancel"):
         if why == "keys_honoured":
-            return _prove_absence(run, write, ports)
+            return _unproven(run, write, ports) or not_made(run, write, "proven_absent")
         return not_made(run, write, "cancelled" if endings.has(run, "cancel") else "not_sent_in_time")
     pending = _pending_of(run, write)
     case = proposals.case_of(run, pending, ports, leave_out=write.key)
@@ -163,7 +169,7 @@ def _again(run: RunState, write: SeenWrite, why: str, ports: Ports) -> Outcome |
         return _undetermined(run, write, error.slug, ports, asked_s=error.retry_after_s)
     if isinstance(released, Withheld):
         if why == "keys_honoured":
-            return _prove_absence(run, write, ports)
+            return _unproven(run, write, ports) or not_made(run, write, "proven_absent")
         return _withheld(run, write, pending, released)
     return Send(resend=released)
 
@@ -175,22 +181,6 @@ def _withheld(run: RunState, write: SeenWrite, pending: PendingAction, withheld:
         return outcome
     decided = proposals.decided(withheld.decision, pending, write.decision_id)
     return replace(outcome, events=(decided, *outcome.events))
-
-
-def _prove_absence(run: RunState, write: SeenWrite, ports: Ports) -> Outcome | Later:
-    """May not be sent again though the key is honoured: only a proof of absence closes it."""
-    backend = ports.backend_of(run.tenant_id, run.agent)
-    if backend.settle_s is None:
-        return _undetermined(run, write, "no_promise", ports)
-    sent = [a for a in write.attempts if a.gives_up_at is not None]
-    quiet_at = max(a.gives_up_at for a in sent if a.gives_up_at) + timedelta(seconds=backend.settle_s)
-    if run.now <= quiet_at:
-        return _look_again(run, write, (quiet_at - run.now).total_seconds() + 0.05)
-    if write.absent_at is None or write.absent_at <= quiet_at:
-        return _first_look(run, write, backend.settle_s)
-    if (run.now - write.absent_at).total_seconds() < backend.settle_s / 2:
-        return _look_again(run, write, backend.settle_s / 2)
-    return not_made(run, write, "proven_absent")
 
 
 def _pending_of(run: RunState, write: SeenWrite) -> PendingAction:

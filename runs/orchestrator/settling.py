@@ -1,4 +1,4 @@
-"""A late look at a write whose run has ended: settles an open one or puts it off, watches a confirmed one.
+"""A late look at a write that outlived its run: settles an open one or puts it off, watches a confirmed one.
 
 It never sends anything.
 """
@@ -19,9 +19,12 @@ from tools.errors import ReadFailed
 from tools.facts import read_facts
 
 
-def settle(key: str) -> str:
-    """Look one write up again. Returns what came of it: `settled`, `put_off`, or what `watching.watch` says."""
-    found = settled.open_write(key)
+def settle(key: str, *, lease: str = "") -> str:
+    """Look one write up again. Returns what came of it: `settled`, `put_off`, or what `watching.watch` says.
+
+    `lease`: its run lives, no code can load it, and the caller holds it by this token; the write's row is enough.
+    """
+    found = settled.open_write(key, lease=lease)
     if found is None:
         return watch(key)
     backend, own = backend_of(found.tenant_id, found.agent), own_writes(found.tenant_id, found.write.order_id)

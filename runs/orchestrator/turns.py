@@ -23,7 +23,7 @@ from runs.contracts import (
 )
 from runs.errors import ModelError, ModelUnavailable
 from runs.inference.parse import parse
-from runs.orchestrator import endings
+from runs.orchestrator import calling, endings
 from runs.orchestrator.pauses import backoff_s, park, waited_too_long
 from runs.orchestrator.ports import Ports
 from runs.states import On, Status
@@ -40,11 +40,15 @@ MAX_RETRY_AFTER_S = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A model call that was made: by which route, what it answered or why not, how long it took."""
+    """A model call that was made: by which route, what it answered or why not, how long it took.
+
+    `error`: of the route that may answer first, where one may answer later. `tried`: breakers let a call through.
+    """
 
     route: str
     result: LLMTurnResult | None
     error: ModelError | None
+    tried: bool = True
     events: tuple[NewEvent, ...]
     took_ms: int
 
@@ -95,7 +99,7 @@ def _call(run: RunState, prompt: Prompt, ports: Ports) -> Call:
     span = f"m{run.model_calls + 1}"
     built = {"hash": prompt.hash, "version": prompt.version, "tools": prompt.tools_hash}
     events = [NewEvent(type="prompt.built", meta=built, span=span)]
-    started, error, budget = ports.monotonic(), None, _time_left_s(run, ports)
+    started, errors, budget = ports.monotonic(), list[ModelError](), _time_left_s(run, ports)
     routes = ports.settings().AGENT_MODELS
     for number, route in enumerate(routes):
         left = budget - (ports.monotonic() - started)
@@ -108,11 +112,20 @@ def _call(run: RunState, prompt: Prompt, ports: Ports) -> Call:
             ports.leave_database()
             result = ports.complete(route, prompt, left)
         except ModelError as failed:
-            error = failed
+            errors.append(failed)
             events.append(NewEvent(type="model.failed", meta={"route": route, "error": failed.slug}, span=span))
             continue
         return Call(route=route, result=result, error=None, events=tuple(events), took_ms=_since(started, ports))
-    return Call(route=routes[-1], result=None, error=error, events=tuple(events), took_ms=_since(started, ports))
+    return Call(
+        route=routes[-1], result=None, error=_soonest(errors), tried=any(e.slug != calling.OPEN for e in errors),
+        events=tuple(events), took_ms=_since(started, ports),
+    )  # fmt: skip
+
+
+def _soonest(errors: list[ModelError]) -> ModelError | None:
+    """The error to wait by: of a route that may answer later, the one that names the least time; else the last."""
+    later = [e for e in errors if isinstance(e, ModelUnavailable)]
+    return min(later, key=lambda e: e.retry_after_s or 0.0) if later else next(reversed(errors), None)
 
 
 def _time_left_s(run: RunState, ports: Ports) -> float:
@@ -129,12 +142,13 @@ def _no_answer(run: RunState, called: Call, ports: Ports) -> Outcome:
     if run.status is Status.VERIFIED:
         return endings.complete(run, None, events=called.events, active_ms=called.took_ms)
     retryable = isinstance(called.error, ModelUnavailable)
-    if not retryable or waited_too_long(run, ports.settings()):
+    spent = called.tried and run.retries + 1 >= ports.settings().MODEL_TRIES
+    if not retryable or spent or waited_too_long(run, ports.settings()):
         return endings.escalate(run, "dependency_unavailable", events=called.events)
     asked = called.error.retry_after_s if called.error else None
     wait = min(asked, MAX_RETRY_AFTER_S) if asked else backoff_s(run, ports.settings())
     # An outage is no active time: the run waits for its dependency instead of spending its deadline on it.
-    return park(run, "model", wait, events=called.events)
+    return park(run, "model", wait, tried=called.tried, events=called.events)
 
 
 def _turn(run: RunState, prompt: Prompt, called: Call, result: LLMTurnResult) -> NewTurn:
@@ -227,7 +241,8 @@ def qualified(run: RunState, ports: Ports) -> int | None:
 def invalid(run: RunState, turn: NewTurn, called: Call, fault: Invalid) -> Outcome:
     """A turn that is no proposal and no draft: recorded, fed back, bounded; at the bound a person gets it all."""
     error = {"error": fault.slug, **fault.detail}
-    content = {**error, "output": visible(turn.raw)[:EXCERPT]}
+    said = called.result.said if called.result else turn.raw
+    content = {**error, "output": visible(said)[:EXCERPT]}
     meta = {"error": fault.slug, "repairs": run.repairs + 1}
     events = (*_replied(turn, called, error=error), NewEvent(type="model.invalid", meta=meta, span=turn.span))
     turn = _with(turn, error=error)

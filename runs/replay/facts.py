@@ -49,7 +49,18 @@ def of_decision(decided: Happened, own: tuple[OwnWrite, ...], leave_out: str) ->
         refunds=tuple(_refund(r, shown["order"]["order_id"]) for r in shown["refunds"]),
         read_at=parse_rfc3339(shown["read_at"]),
     )  # fmt: skip
-    return replace(known, own=(*own, *_unlisted(decided, known, leave_out)))
+    known = replace(known, own=(*own, *_named(shown)))
+    return replace(known, own=(*known.own, *_unlisted(decided, known, leave_out)))
+
+
+def _named(shown: Json) -> Iterable[OwnWrite]:
+    """Writes of the customer's other runs that no list showed then."""
+    for n, row in enumerate(shown.get("ours", ())):
+        yield OwnWrite(
+            key=f"named:{n:04}", run_id="", payment_id=row["payment_id"], amount=signed(row["amount"]),
+            state=row["state"], refund_id=row["refund_id"], intent_at=UNKNOWN_TIME, first_sent_at=None,
+            customer_id=shown["order"]["customer_id"], verified=row["verified"],
+        )  # fmt: skip
 
 
 def _order(o: Json) -> Order:

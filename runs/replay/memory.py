@@ -69,9 +69,26 @@ def arrived(run: RunState, record: Recorded, step: Step) -> RunState:
     run = replace(run, inputs=inputs, last_input_seq=max([run.last_input_seq, *(i.seq for i in step.inputs)]))
     for event in step.settled:
         run = _changed(run, _by_hand(run, event.meta), event.at)
+    for event in step.doubted:
+        run = _with_write(run, _doubted(run, event.meta))
     if run.approval is not None and (step.door_void or _voided_outside(record, run.approval.approval_id, step.at)):
         run = replace(run, approval=replace(run.approval, status="void"))
     return run
+
+
+def _doubted(run: RunState, meta: Json) -> SeenWrite:
+    """A write that a fence doubted: what was prepared may have been sent, until then."""
+    at = parse_rfc3339(meta["fenced_at"])
+    write = next(w for w in run.writes if w.key == meta["key"])
+    tries = tuple(
+        replace(a, sent_at=a.sent_at or a.prepared_at, gives_up_at=at) if a.number in meta["attempts"] else a
+        for a in write.attempts
+    )
+    known = write.state == "pending"
+    return replace(
+        write, attempts=tries, absent_at=None, state=write.state if known else "unknown",
+        unknown_since=write.unknown_since if known else at,
+    )  # fmt: skip
 
 
 def _by_hand(run: RunState, meta: Json) -> WriteChange:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agentsite import env
 from runs.contracts import LLMTurnResult, Prompt, RunState, SeenWrite
 from runs.errors import ModelError, ModelRefused, ModelUnavailable
+from runs.inference.dialects import recall
 from runs.orchestrator import Ports
 from runs.replay import facts
 from runs.replay.memory import Chance
@@ -92,8 +93,8 @@ class _Investigation:
         if turn is None:
             raise NotRecorded("a model turn")
         raw = _LONG_ESCAPE.sub(lambda m: chr(int(m.group(1), 16)), turn["raw"])
-        return LLMTurnResult(
-            text=raw, raw=raw, model=turn["model"], finish_reason=turn["finish_reason"],
+        return replace(
+            recall(route, raw), model=turn["model"], finish_reason=turn["finish_reason"],
             input_tokens=turn["input_tokens"], output_tokens=turn["output_tokens"],
         )  # fmt: skip
 

@@ -27,7 +27,7 @@ CRASHES = (
     ValueError,
 )  # fmt: skip
 CORRECTIONS = frozenset({"run.corrected", "run.resolved"})
-LOST_HELD = frozenset({"epoch", "order_busy", "paused", "tenant_hour"})
+LOST_HELD = frozenset({"epoch", "order_busy", "fenced", "paused", "restored", "tenant_hour"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,8 @@ BY_STEPS = frozenset({
     "write.verified", "write.mismatch", "reply.rejected", "reply.sent", "notice",
 })  # fmt: skip
 SETTLED = "write.settled_by_staff"
+# What a fence after a restore leaves beside a run's steps.
+DOUBTED, RESTORED = "write.doubted", "restored"
 ENDS = frozenset({"completed", "escalated", "cancelled", "failed"})
 INSTANT = timedelta(microseconds=1)
 # Events carry milliseconds: a handler looked in the one its events name, or before.
@@ -71,6 +73,7 @@ class Step:
     inputs: tuple[SeenInput, ...] = ()
     mark: Mark | None = None
     settled: tuple[Happened, ...] = ()
+    doubted: tuple[Happened, ...] = ()
     door_void: bool = False
 
     def first(self, *types: str) -> Happened | None:
@@ -185,14 +188,14 @@ def _steps(events: list[Happened], document: Json) -> tuple[Step, ...]:
             Step(
                 version=version, at=at, events=mine, inputs=tuple(doors.inputs.get(before, ())),
                 mark=doors.marks.get(before), door_void=before in doors.voids,
-                settled=tuple(doors.settled.get(before, ())),
+                settled=tuple(doors.settled.get(before, ())), doubted=tuple(doors.doubted.get(before, ())),
             )
         )  # fmt: skip
     return tuple(steps)
 
 
 class _Doors:
-    """Events that no checkpoint made: inputs, the approvals they voided, marks, writes that a person settled.
+    """Events that no checkpoint made: inputs, voided approvals, marks, writes that a person settled or a fence doubted.
 
     `taken` are their numbers.
     """
@@ -203,6 +206,7 @@ class _Doors:
         self.marks: dict[int, Mark] = {}
         self.voids: set[int] = set()
         self.settled: dict[int, list[Happened]] = {}
+        self.doubted: dict[int, list[Happened]] = {}
         self._by_seq = {i["seq"]: i for i in inputs}
         for event in events:
             self._take(event)
@@ -214,11 +218,17 @@ class _Doors:
             self.marks[e.version] = Mark(key=e.meta["key"], attempt=e.meta["attempt"], at=e.at)
         elif e.type == SETTLED:
             self.settled.setdefault(e.version, []).append(e)
-        elif e.type == "approval.void" and any(i.seq == e.seq - 1 for i in self.inputs.get(e.version, ())):
-            self.voids.add(e.version)  # in the message's own transaction
+        elif e.type == DOUBTED:
+            self.doubted.setdefault(e.version, []).append(e)
+        elif e.type == "approval.void" and self._of_a_door(e):
+            self.voids.add(e.version)
         else:
             return
         self.taken.add(e.seq)
+
+    def _of_a_door(self, e: Happened) -> bool:
+        """In a message's own transaction, or a fence's."""
+        return e.meta["reason"] == RESTORED or any(i.seq == e.seq - 1 for i in self.inputs.get(e.version, ()))
 
 
 def _input(i: Json) -> SeenInput:

@@ -2,11 +2,13 @@
 
 from runs.errors import Fenced, IntentLost
 from runs.store.admit import AppendedInput, Created, append_input, create, feedback
+from runs.store.anchored import behind, look
 from runs.store.asks import DecidedMeanwhile
-from runs.store.broken import fail_unloadable
+from runs.store.broken import fail_unloadable, looks_due
 from runs.store.by_hand import Resolution, Settlement, finish, hurry, look_now
 from runs.store.by_hand import settle as settle_by_hand
 from runs.store.checkpoint import UnreadInput, checkpoint
+from runs.store.fencing import FenceDone, fence
 from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
 from runs.store.lease import Claimed, claim, due_now, release, renew, rests
 from runs.store.load import load, observations, writes
@@ -21,12 +23,14 @@ __all__ = [
     "Created",
     "DecidedMeanwhile",
     "Due",
+    "FenceDone",
     "Fenced",
     "IntentLost",
     "Resolution",
     "Settlement",
     "UnreadInput",
     "append_input",
+    "behind",
     "checkpoint",
     "claim",
     "create",
@@ -36,10 +40,13 @@ __all__ = [
     "due_writes",
     "fail_unloadable",
     "feedback",
+    "fence",
     "finish",
     "hurry",
     "load",
+    "look",
     "look_now",
+    "looks_due",
     "mark_hinted",
     "mark_sent",
     "observations",

@@ -35,8 +35,9 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
     """
     to = next_status(run.status, outcome.on, confirmed_write=bool(run.confirmed), resume=outcome.resume)
     with transaction.atomic():
-        if outcome.intent or outcome.resend:
-            money_rows.lock_switches(run.tenant_id)
+        released = outcome.intent.release if outcome.intent else outcome.resend
+        if released is not None:
+            money_rows.lock_switches(run, released)
         row = _locked(run)
         folded = outcome.folded if outcome.folded is not None else run.folded_input_seq
         if to in TERMINAL and row.last_input_seq > folded:
@@ -142,13 +143,15 @@ def _update(
 def _columns(
     run: RunState, outcome: Outcome, to: Status, approval_id: str | None, position: events.Position, keep: bool
 ) -> dict[str, Any]:
-    columns = folding.fields(run, outcome, to) | {
+    changed = folding.fields(run, outcome, to)
+    columns = changed | {
         "status": to.value,
+        "down_since": dbtime.param(changed["down_since"]),
         "resume_status": run.status.value if to is Status.WAITING_DEPENDENCY else None,
         "last_seq": position.seq,
         "chain_head": position.head,
         "approval_id": approval_id,
-        "attempts": 1 if keep else 0,
+        "attempts": _tries(run, to, keep),
     }
     if "pending" in columns:
         del columns["pending"]
@@ -162,6 +165,13 @@ def _columns(
     if outcome.versions:
         columns["versions"] = canonical_text(_versions(run.run_id) | outcome.versions)
     return columns
+
+
+def _tries(run: RunState, to: Status, keep: bool) -> int:
+    """Each commit begins the count anew; but a write whose step kept killing its workers stays only looked up."""
+    if run.status is to is Status.EXECUTING and run.attempts > env.read().MAX_STEP_ATTEMPTS:
+        return run.attempts
+    return 1 if keep else 0
 
 
 def _versions(run_id: str) -> dict[str, Any]:

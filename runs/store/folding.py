@@ -26,6 +26,7 @@ def fields(run: RunState, outcome: Outcome, to: Status) -> dict[str, Any]:
         "active_ms": run.active_ms + outcome.active_ms,
         "repairs": run.repairs if outcome.repairs is None else outcome.repairs,
         "retries": run.retries if outcome.retries is None else outcome.retries,
+        "down_since": _down_since(run, outcome, to),
         "voids": run.voids + outcome.voids,
         "folded_input_seq": outcome.folded if outcome.folded is not None else run.folded_input_seq,
     }
@@ -39,6 +40,14 @@ def fields(run: RunState, outcome: Outcome, to: Status) -> dict[str, Any]:
         changed["output_tokens"] = run.output_tokens + turn.output_tokens
         changed["cost_micros"] = run.cost_micros + turn.cost_micros
     return changed
+
+
+def _down_since(run: RunState, outcome: Outcome, to: Status) -> datetime | None:
+    """The start of an outage is kept through every try of it; an answer, a turn of the model included, ends it."""
+    if to is Status.WAITING_DEPENDENCY:
+        return run.down_since or run.now
+    answered = outcome.retries == 0 or outcome.turn is not None
+    return None if answered else run.down_since
 
 
 def observed(run: RunState, outcome: Outcome) -> tuple[SeenObservation, ...]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import connection
 
-from agentsite import dbtime, queues
+from agentsite import dbtime, env, queues
 from runs.models import LIVE_VALUES
-from runs.store.lease import raw_id
+from runs.states import Status
+from runs.store.lease import raw_id, readable
 
 BATCH = 500
 GRACE_S = 3.0
-MAX_GRACE_S = 300.0
+AWAITING = Status.AWAITING_APPROVAL.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,37 +29,81 @@ class Due:
     tries: int
 
 
+def max_grace_s() -> float:
+    """The longest a due run waits for its next hint: about a lease, as for any other step whose worker died."""
+    return max(2 * GRACE_S, env.read().LEASE_S)
+
+
 def due_unhinted(queue: str, *, patient: bool) -> list[Due]:
     """Runs of a queue that are due, unleased (or with a dead lease) and not hinted for lately; oldest first.
 
     `patient`: the back-off doubles with each hint. Where the queue is empty there is nothing to be patient for.
     """
-    now, tries = dbtime.now_sql(), "enqueue_tries" if patient else "0"
-    power = f"POWER(2, LEAST({tries}, 8))" if connection.vendor == "postgresql" else f"(1 << MIN({tries}, 8))"
-    if connection.vendor == "postgresql":
-        quiet = f"enqueued_at < {now} - make_interval(secs => LEAST({GRACE_S} * {power}, {MAX_GRACE_S}))"
-    else:
-        quiet = (
-            "enqueued_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f','now',"
-            f"'-' || MIN({GRACE_S} * {power}, {MAX_GRACE_S}) || ' seconds')"
-        )
-    decided = (
-        "EXISTS (SELECT 1 FROM approvals_approval a WHERE a.id = runs_run.approval_id "
-        "AND a.status IN ('approved', 'rejected'))"
-    )
+    rows, params = _due(queue)
     sql = (
-        f"SELECT id, status, enqueue_tries FROM runs_run WHERE status IN ({_statuses(queue)}) "
-        f"AND (due_at <= {now} OR (status = 'awaiting_approval' AND {decided})) "
-        f"AND (lease_token IS NULL OR lease_until < {now}) AND (enqueued_at IS NULL OR {quiet}) "
+        f"SELECT id, status, enqueue_tries FROM ({rows}) due WHERE enqueued_at IS NULL OR {_quiet(patient)} "
         "ORDER BY due_at LIMIT %s"
     )
     with connection.cursor() as cursor:
-        cursor.execute(sql, [BATCH])
+        cursor.execute(sql, [*params, BATCH])
         return [Due(run_id=_text(row[0]), status=row[1], tries=row[2]) for row in cursor.fetchall()]
 
 
+def count_due(queue: str) -> int:
+    """Runs of a queue that a worker could take now, hinted for or not: as many messages it should hold."""
+    rows, params = _due(queue)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT COUNT(*) FROM ({rows}) due", params)
+        return int(cursor.fetchone()[0])
+
+
+def _due(queue: str) -> tuple[str, list[Any]]:
+    """Rows that are due, and with them runs whose approval was decided while their own time is still ahead.
+
+    Each half walks an index and sees next to nothing of what waits or has ended. For that SQLite needs the partial
+    index's own condition, word for word, and to be told which table comes first (CROSS JOIN). A decision on an
+    approval that has expired since needs no look: its run is due by then.
+    """
+    now, (ours, params) = _instant(), readable()
+    columns = "id, status, enqueue_tries, enqueued_at, due_at"
+    free = f"(lease_token IS NULL OR lease_until < {now}) AND {ours}"
+    due = (
+        f"SELECT {columns} FROM runs_run WHERE status IN ({_listed(LIVE_VALUES)}) AND status IN ({_statuses(queue)}) "
+        f"AND due_at <= {now} AND {free}"
+    )
+    if queues.queue_for(AWAITING) != queue:
+        return due, params
+    decided = (
+        "(SELECT id AS decided_id, run_id AS decided_run FROM approvals_approval "
+        f"WHERE status IN ('approved', 'rejected', 'void') AND expires_at > {now}) a"
+    )
+    told = (
+        f"SELECT {columns} FROM {decided} CROSS JOIN runs_run WHERE id = decided_run AND approval_id = decided_id "
+        f"AND status = '{AWAITING}' AND due_at > {now} AND {free}"
+    )
+    return f"{due} UNION ALL {told}", params + params
+
+
+def _instant() -> str:
+    """This instant, as a value known before the rows are: `clock_timestamp()` is none, and searches no index."""
+    return "statement_timestamp()" if connection.vendor == "postgresql" else f"(SELECT {dbtime.now_sql()})"
+
+
+def _quiet(patient: bool) -> str:
+    now, tries, most = dbtime.now_sql(), "enqueue_tries" if patient else "0", max_grace_s()
+    if connection.vendor == "postgresql":
+        power = f"POWER(2, LEAST({tries}, 8))"
+        return f"enqueued_at < {now} - make_interval(secs => LEAST({GRACE_S} * {power}, {most}))"
+    wait = f"MIN({GRACE_S} * (1 << MIN({tries}, 8)), {most})"
+    return f"enqueued_at < strftime('%%Y-%%m-%%d %%H:%%M:%%f','now','-' || {wait} || ' seconds')"
+
+
 def _statuses(queue: str) -> str:
-    return ", ".join(f"'{value}'" for value in LIVE_VALUES if queues.queue_for(value) == queue)
+    return _listed([value for value in LIVE_VALUES if queues.queue_for(value) == queue])
+
+
+def _listed(values: Sequence[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
 
 
 def _text(raw: object) -> str:

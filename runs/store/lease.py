@@ -10,13 +10,17 @@ from typing import Any
 from django.db import connection
 
 from agentsite import dbtime, env, queues
+from runs.contracts import SCHEMA
 from runs.models import LIVE_VALUES
 from runs.states import Status
+
+NEWER_FOR_S = 86400.0
+"""How long a run of a newer schema is left to newer code; untouched for a day, it is anybody's, and fails by name."""
 
 # A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
 _DECIDED = (
     "(status = 'awaiting_approval' AND EXISTS (SELECT 1 FROM approvals_approval a WHERE a.run_id = runs_run.id "
-    "AND a.id = runs_run.approval_id AND a.status IN ('approved', 'rejected')))"
+    "AND a.id = runs_run.approval_id AND a.status IN ('approved', 'rejected', 'void')))"
 )
 
 
@@ -50,23 +54,41 @@ def _mine() -> str:
     return ", ".join(f"'{name}'" for name in names) or "''"
 
 
+def readable() -> tuple[str, list[Any]]:
+    """An SQL condition, with its parameters: this code may be asked to go on with the row.
+
+    Two releases on one database: what the newer admitted waits for the newer, whoever gets its hint.
+    """
+    return f"(schema <= {SCHEMA} OR updated_at < {dbtime.plus_sql()})", [dbtime.plus_param(-NEWER_FOR_S)]
+
+
 def claim(run_id: str) -> Claimed | None:
     """Take a due run for this process, counting the try before the work; None where it is not due, held or not ours."""
     token = secrets.token_hex(16)
-    now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
+    now, plus, lease, (ours, age) = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S, readable()
     sql = (
         f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "
         f"attempts = attempts + 1 WHERE id = %s AND status IN ({_mine()}) "
-        f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) "
+        f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) AND {ours} "
         "RETURNING status, attempts, version"
     )
-    params = [token, dbtime.plus_param(lease), dbtime.plus_param(handler_deadline_s()), raw_id(run_id)]
+    params = [token, dbtime.plus_param(lease), dbtime.plus_param(handler_deadline_s()), raw_id(run_id), *age]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         row = cursor.fetchone()
     if row is None:
+        _leave_to_newer(run_id)
         return None
     return Claimed(run_id=run_id, token=token, status=Status(row[0]), attempts=row[1], version=row[2])
+
+
+def _leave_to_newer(run_id: str) -> None:
+    """The hint for a run that only newer code can read was taken in vain: a sweeper of that code may send another."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE runs_run SET enqueued_at = NULL WHERE id = %s AND schema > {SCHEMA} AND lease_token IS NULL",
+            [raw_id(run_id)],
+        )
 
 
 def renew(run_id: str, token: str) -> bool:
@@ -89,12 +111,14 @@ def release(
     """Give a run back without a transition, due in so many seconds (None: as it was).
 
     `seen` is the last input the handler looked at: one that came later keeps the run due at once. A handler that
-    returned clears the count of tries; one that raised (`failed`) keeps it, so a loop ends.
+    returned clears the count of tries; one that raised (`failed`) keeps it, so a loop ends. The count of a write whose
+    step kept killing its workers stays: it is only looked up from then on.
     """
     changes = ["lease_token = NULL", "lease_until = NULL", "lease_deadline = NULL"]
     params: list[Any] = []
     if not failed:
-        changes.append("attempts = 0")
+        changes.append("attempts = CASE WHEN status = 'executing' AND attempts > %s THEN attempts ELSE 0 END")
+        params.append(env.read().MAX_STEP_ATTEMPTS)
     if due_in_s is not None:
         changes.append(f"due_at = CASE WHEN last_input_seq = {'%s' if seen is not None else 'last_input_seq'} "
                        f"THEN {dbtime.plus_sql()} ELSE due_at END")  # fmt: skip

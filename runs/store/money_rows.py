@@ -5,7 +5,7 @@ The intent checks everything as row counts in one transaction or raises IntentLo
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
@@ -18,7 +18,7 @@ from runs.contracts import Intent, NewEvent, Outcome, RunState, SeenWrite, Write
 from runs.errors import Fenced, IntentLost
 from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Run, RunOrder, Write
 from runs.states import On
-from runs.store import events, folding
+from runs.store import anchored, events, folding
 from tools.contracts import OwnWrite, Refund, Release, SentMark, UsedSoFar
 
 GONE = ("not_sent", "refused", "failed")
@@ -29,20 +29,30 @@ WATCH_DAYS = (1, 3, 7, 14, 30)
 _SHARE = {"postgresql": " FOR SHARE"}
 
 
-def lock_switches(tenant_id: str) -> None:
-    """Hold both stop switches still for this transaction. Raises IntentLost('paused')."""
-    if _stopped(tenant_id):
-        raise IntentLost("paused")
+def lock_switches(run: RunState, release: Release) -> None:
+    """Hold stop switches and fence still for this transaction. Raises IntentLost: `paused`, `restored`, `fenced`.
+
+    `fenced`: the order's refunds were listed (after `run.now`) before all that was sent up to the fence had to show.
+    """
+    stopped, fenced_at = _held(run.tenant_id)
+    if stopped is not None:
+        raise IntentLost(stopped)
+    settle_s = env.read().VERIFY_FOR_S if release.settle_s is None else release.settle_s
+    if fenced_at is not None and run.now <= fenced_at + timedelta(seconds=settle_s):
+        raise IntentLost("fenced")
 
 
-def _stopped(tenant_id: str) -> bool:
+def _held(tenant_id: str) -> tuple[str | None, datetime | None]:
+    """(what stops every write of the tenant, when the site was last fenced); both rows are held still."""
     share = _SHARE.get(connection.vendor, "")
     with connection.cursor() as cursor:
-        cursor.execute("SELECT paused FROM tenants_site WHERE id = 1" + share)
-        site = cursor.fetchone()
+        cursor.execute("SELECT paused, fence_demanded_at, fenced_at FROM tenants_site WHERE id = 1" + share)
+        paused, demanded, fenced_at = cursor.fetchone() or (False, None, None)
         cursor.execute("SELECT paused FROM tenants_tenant WHERE id = %s" + share, [tenant_id])
         tenant = cursor.fetchone()
-    return bool((site and site[0]) or (tenant and tenant[0]))
+    if paused or (tenant and tenant[0]):
+        return "paused", None
+    return "restored" if demanded is not None else None, dbtime.moment(fenced_at)
 
 
 def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEvent, ...]:
@@ -249,14 +259,18 @@ def _uncount(row: Write) -> None:
 def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
     """The commit directly before the socket: fenced, once per attempt. None: no right to send (spent, or stopped).
 
-    Both stop switches are held still with it, so nothing is marked once a stop has committed (M119).
+    Both stop switches are held still with it, so nothing is marked once a stop has committed (M119); nor is anything
+    on a database that lacks what this host sent before, nor without a line in this host's anchor log (M124).
     Only the process that got the mark may POST, once, within its window of seconds on the monotonic clock.
     """
+    if anchored.demands():
+        return None
     window = env.read().WRITE_TIMEOUT_S + SEND_MARGIN_S
     now = dbtime.now_sql()
     with transaction.atomic():
-        if _stopped(run.tenant_id):
+        if _held(run.tenant_id)[0] is not None:
             return None
+        at = dbtime.now()
         row = Run.objects.select_for_update().get(id=run.run_id)
         if row.version != run.version or row.lease_token != run.lease:
             raise Fenced(run.run_id)
@@ -274,17 +288,19 @@ def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
                 return None
         Write.objects.filter(key=write.key).update(state="sent")
         bump_guard(run.tenant_id, write.order_id)
-        _note_sent(row, write.key, attempt.number)
+        sent = _note_sent(row, write.key, attempt.number)
+    anchored.keep(run, write, sent, at=at)
     return SentMark(attempt=attempt.number, marked_at=marked_at, window_s=window)
 
 
-def _note_sent(row: Run, key: str, number: int) -> None:
+def _note_sent(row: Run, key: str, number: int) -> events.Position:
     event = NewEvent(type="write.sent", meta={"key": key, "attempt": number})
     here = events.Position(seq=row.last_seq, head=row.chain_head)
     position = events.append(str(row.id), here, row.version, [event])
     Run.objects.filter(id=row.id).update(
         last_seq=position.seq, chain_head=position.head, write_attempts=F("write_attempts") + 1
     )
+    return position
 
 
 def read_epoch(tenant_id: str, order_id: str) -> int:
@@ -301,6 +317,8 @@ def own_writes(tenant_id: str, order_id: str) -> tuple[OwnWrite, ...]:
             key=w.key, run_id=str(w.run_id), payment_id=w.payment_id,
             amount=Money(minor=w.amount_minor, currency=w.currency), state=w.state, refund_id=w.refund_id,
             intent_at=w.intent_at, first_sent_at=min((a.sent_at for a in w.tries.all() if a.sent_at), default=None),
+            # Only what was verified is watched, from then on.
+            customer_id=w.customer_id, verified=w.state == "confirmed" and bool(w.watch_at or w.watched),
         )
         for w in rows
     )  # fmt: skip

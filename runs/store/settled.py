@@ -26,12 +26,20 @@ LOOKS_S = (HOUR_S, 6 * HOUR_S, *(DAY_S * day for day in range(1, 31)))
 HINT_AGAIN_S = 60.0
 BATCH = 50
 MAX_LISTED = 50
+NEEDED = (
+    "status", "outcome", "version", "last_seq", "chain_head", "agent", "trace_id", "lease_token", "completed_at",
+    "updated_at",
+)  # fmt: skip
 ENDED = frozenset(s.value for s in TERMINAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenWrite:
-    """An open write whose run has ended, with what a late look needs."""
+    """An open write that outlived its run, with what a late look needs.
+
+    `lease` is empty for a run that has ended. Where no code can load a run that lives, it is the token by which the
+    looker holds it, and `ended_at` is when the write began.
+    """
 
     write: SeenWrite
     run_id: str
@@ -40,6 +48,7 @@ class OpenWrite:
     trace_id: str
     ended_at: datetime
     others: tuple[str, ...]
+    lease: str = ""
 
 
 def due_writes() -> list[str]:
@@ -51,16 +60,30 @@ def due_writes() -> list[str]:
     return [key for key, at in keys if Write.objects.filter(key=key, look_at=at).update(look_at=later) == 1]
 
 
-def open_write(key: str) -> OpenWrite | None:
-    """The write, if it is still open and its run has ended; `others` are the states of the run's other writes."""
-    row = Write.objects.select_related("run").filter(key=key, state__in=OPEN_WRITES).first()
-    if row is None or row.run.status not in ENDED:
+def open_write(key: str, *, lease: str = "") -> OpenWrite | None:
+    """The write, if it is still open and its run has ended or is held by `lease`, for whoever cannot load it.
+
+    `others` are the states of the run's other writes.
+    """
+    row = Write.objects.filter(key=key, state__in=OPEN_WRITES).first()
+    if row is None:
+        return None
+    run = Run.objects.only(*NEEDED).get(id=row.run_id)
+    if run.status not in ENDED and not lease:
         return None
     tries = list(Attempt.objects.filter(write_id=key).order_by("number"))
     return OpenWrite(
-        write=seen_write(row, tries), run_id=str(row.run_id), tenant_id=row.tenant_id, agent=row.run.agent,
-        trace_id=row.run.trace_id, ended_at=row.run.completed_at or row.run.updated_at, others=states_beside(row),
+        write=seen_write(row, tries), run_id=str(row.run_id), tenant_id=row.tenant_id, agent=run.agent,
+        trace_id=run.trace_id, ended_at=row.intent_at if lease else run.completed_at or run.updated_at,
+        others=states_beside(row), lease=lease,
     )  # fmt: skip
+
+
+def _held(found: OpenWrite) -> Run | None:
+    """The run's row, locked; None where it lives and another worker has it by now."""
+    # Only what is needed: a column that cannot be read must not keep its write from being settled.
+    run = Run.objects.select_for_update(of=("self",)).only(*NEEDED).get(id=found.run_id)
+    return run if run.status in ENDED or run.lease_token == found.lease else None
 
 
 def states_beside(row: Write) -> tuple[str, ...]:
@@ -80,7 +103,11 @@ def put_off(found: OpenWrite, why: str, *, absent: bool = False, listed: tuple[R
     if absent:
         values["absent_at"] = now
     with transaction.atomic():
-        run = Run.objects.select_for_update().get(id=found.run_id)
+        run = _held(found)
+        if run is None:
+            return
+        if found.lease and found.write.state == "sent":
+            values |= {"state": "unknown", "unknown_since": now}  # so that a person may settle it meanwhile
         Write.objects.filter(key=found.write.key).update(looks=F("looks") + 1, **values)
         events.note(run, [looked_event(found.write.key, why, listed)])
 
@@ -99,15 +126,15 @@ def refund_wire(refund: Refund) -> dict[str, object]:
 
 
 def settle(found: OpenWrite, change: WriteChange, *, outcome: str | None, event: NewEvent) -> None:
-    """Close the write and correct the run's outcome, with events, in one transaction."""
+    """Close the write and correct the outcome of a run that has ended, with events, in one transaction."""
     with transaction.atomic():
-        run = Run.objects.select_for_update().get(id=found.run_id)
+        run = _held(found)
         still_open = Write.objects.filter(key=change.key, state__in=OPEN_WRITES).exists()
-        if not still_open:
+        if run is None or not still_open:
             return
         change_write(change, watch=change.state == "confirmed")
         told = (failed_notice(change.key),) if change.state == "failed" else ()
-        corrected(run, outcome, event, *told)
+        corrected(run, outcome if run.status in ENDED else None, event, *told)
 
 
 def failed_notice(key: str) -> NewEvent:

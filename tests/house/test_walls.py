@@ -15,7 +15,7 @@ WRITES = ("create", "bulk_create", "update", "update_or_create", "get_or_create"
 PAPERS = (
     "runs/contracts.py", "runs/states.py", "runs/prompt.py", "runs/verifier.py", "runs/reply.py", "runs/story.py",
     "runs/wordlists.py", "runs/errors.py", "runs/inference/parse.py", "approvals/states.py", "tools/contracts.py",
-    "tools/rules.py", "tools/errors.py",
+    "tools/rules.py", "tools/errors.py", *(p for p in sources() if p.startswith("runs/inference/dialects/")),
 )  # fmt: skip
 
 

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from agentsite import queues
 from agentsite.canonical import canonical_text
 from agentsite.refusals import Refusal
+from runs import store
 from runs.models import Attempt, Run, Turn
-from tests.between import due_in_s, make_due
+from runs.store.lease import NEWER_FOR_S
+from tests.between import due_in_s, make_due, put_back
 from tests.world import KEY, World, worker_dies
 
 
@@ -69,9 +72,14 @@ def test_run_whose_contract_lost_a_field_fails(world: World) -> None:
     fails_by_name(world, run)
 
 
-def test_run_of_an_unknown_schema_fails(world: World) -> None:
+def test_run_of_a_newer_schema_waits_for_newer_code_and_fails_after_a_day(world: World) -> None:
     run = world.start()
     Run.objects.update(schema=99)
+    make_due(run)
+    put_back(Run.objects.all(), updated_at=NEWER_FOR_S - 60)
+    assert (world.step(run), store.due_unhinted(queues.PASSES, patient=False)) == (None, [])
+    assert (world.fresh(run).status, world.approval(run).status) == ("awaiting_approval", "pending")
+    put_back(Run.objects.all(), updated_at=NEWER_FOR_S + 60)
     fails_by_name(world, run)
 
 

@@ -346,7 +346,8 @@ def test_read_facts_fails_where_one_read_fails(
     server: Loopback, backend: Backend, path: str, answer: Answer, error: type[Exception]
 ) -> None:
     server.on(path, answer)
-    with pytest.raises(error):
+    # A list that is not there, of an order that is, contradicts itself: no answer, and nothing to decide by.
+    with pytest.raises(BadAnswer if error is NotFound and path != ORDERS else error):
         facts.read_facts(backend, "8472", "trace-1", own=(), epoch=0)
 
 

@@ -150,16 +150,17 @@ def test_late_end_of_a_second_refund_keeps_the_first_one_told(world: World, stat
 
 
 def test_late_absence_needs_two_looks_after_everything_is_quiet(world: World) -> None:
+    world.settings(COMMERCE_SETTLE_S="10")
     run = lost(world, "drop_before")
     assert settle(KEY) == "put_off"  # the attempt's own time is not over
     assert write().absent_at is None
-    put_back(Attempt.objects.all(), sent_at=10, gives_up_at=3)
-    Write.objects.update(absent_at=ago(3))  # a look that came before the quiet time
+    put_back(Attempt.objects.all(), sent_at=40, gives_up_at=30)
+    Write.objects.update(absent_at=ago(25))  # a look that came before the quiet time
     assert settle(KEY) == "put_off"
     absent_at = write().absent_at
-    assert absent_at is not None and absent_at > ago(1)
+    assert absent_at is not None and absent_at > ago(15)
     assert (settle(KEY), write().absent_at) == ("put_off", absent_at)  # half a settling time has not gone by
-    put_back(Write.objects.all(), absent_at=0.15)
+    put_back(Write.objects.all(), absent_at=6)
     assert settle(KEY) == "settled"
     run = world.fresh(run)
     assert (write().state, run.outcome, len(world.sandbox.posts())) == ("not_sent", "handed_to_staff", 1)

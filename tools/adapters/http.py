@@ -35,6 +35,8 @@ MAX_BYTES = 2_000_000
 MAX_RETRY_AFTER_S = 3600.0
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 MAX_CONNECTIONS = 100
+# Models answer in seconds where a business system takes milliseconds: many more calls are under way at once.
+MAX_MODEL_CONNECTIONS = 2000
 # Kept short: a connection the other side has just closed would make a write's outcome unknown for nothing.
 KEEPALIVE_S = 5.0
 HEADERS = {"User-Agent": f"agentsite/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
@@ -77,16 +79,33 @@ class Reply:
     @property
     def retry_after_s(self) -> float | None:
         """Seconds its `Retry-After` names, as a number or an HTTP date, an hour at most; None where it names none."""
-        text = self.headers.get("retry-after", "").strip()
-        if SECONDS.fullmatch(text):
-            return min(float(text), MAX_RETRY_AFTER_S)
-        try:
-            moment = parsedate_to_datetime(text)
-        except (ValueError, OverflowError):
-            return None
-        # A date without a zone is one in UTC, as HTTP means it.
-        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return min(max(0.0, (aware - clock.now()).total_seconds()), MAX_RETRY_AFTER_S)
+        return _retry_after_s(self.headers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streamed:
+    """The head of an answer, and its body in pieces as they come, not decoded; reading a piece raises HttpError."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: Iterator[bytes]
+
+    @property
+    def retry_after_s(self) -> float | None:
+        return _retry_after_s(self.headers)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("retry-after", "").strip()
+    if SECONDS.fullmatch(text):
+        return min(float(text), MAX_RETRY_AFTER_S)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    # A date without a zone is one in UTC, as HTTP means it.
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return min(max(0.0, (aware - clock.now()).total_seconds()), MAX_RETRY_AFTER_S)
 
 
 class Client:
@@ -131,12 +150,40 @@ class Client:
         finally:
             _ends_at.reset(mark)
 
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        silence_s: float,
+        body: bytes | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> Iterator[Streamed]:
+        """One exchange within `timeout_s` seconds in all, its body handed on as it comes; no more than `silence_s`
+        seconds without a byte. Leaving early ends the connection. Raises HttpError, while the body is read too."""
+        with _translated(ConnectFailed):
+            timeout = _timeout(timeout_s, min(silence_s, timeout_s))
+            request = self._client.build_request(method, url, headers=dict(headers), content=body, timeout=timeout)
+        mark = _ends_at.set(clock.monotonic() + timeout_s)
+        try:
+            with _translated(TransportFailed):
+                response = self._client.send(request, stream=True)
+            try:
+                chunks = _chunks(response, max_bytes)
+                yield Streamed(status=response.status_code, headers=dict(response.headers), chunks=chunks)
+            finally:
+                response.close()
+        finally:
+            _ends_at.reset(mark)
+
     def _exchange(self, request: httpx.Request, max_bytes: int) -> Reply:
         with _translated(TransportFailed):
             response = self._client.send(request, stream=True)
         try:
-            with _translated(CutShort):
-                body = _read(response, max_bytes)
+            body = b"".join(_chunks(response, max_bytes))
         finally:
             response.close()
         return Reply(status=response.status_code, headers=dict(response.headers), body=body)
@@ -155,20 +202,31 @@ def _client_of(pid: int) -> Client:
     return Client()
 
 
-def _timeout(timeout_s: float) -> httpx.Timeout:
+def for_models() -> Client:
+    """This process's client for model providers: no call to a model takes a connection from the business system's."""
+    return _models_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _models_of(pid: int) -> Client:
+    return Client(_transport(MAX_MODEL_CONNECTIONS))
+
+
+def _timeout(timeout_s: float, read_s: float | None = None) -> httpx.Timeout:
     connect = min(CONNECT_TIMEOUT_S, timeout_s)
-    return httpx.Timeout(timeout_s, connect=connect, pool=connect)
+    return httpx.Timeout(timeout_s, connect=connect, pool=connect, read=timeout_s if read_s is None else read_s)
 
 
-def _read(response: httpx.Response, max_bytes: int) -> bytes:
-    body = bytearray()
-    # Raw: a small answer that unpacks into gigabytes is not unpacked. An injected transport may have read it all.
-    for chunk in (response.content,) if response.is_stream_consumed else response.iter_raw():
-        body += chunk
-        if len(body) > max_bytes:
-            raise TooLarge("too_large")
-        _left_s(None, httpx.ReadTimeout)
-    return bytes(body)
+def _chunks(response: httpx.Response, max_bytes: int) -> Iterator[bytes]:
+    size = 0
+    with _translated(CutShort):
+        # Raw: a small answer that unpacks into gigabytes is not unpacked. An injected transport may have read it all.
+        for chunk in (response.content,) if response.is_stream_consumed else response.iter_raw():
+            size += len(chunk)
+            if size > max_bytes:
+                raise TooLarge("too_large")
+            _left_s(None, httpx.ReadTimeout)
+            yield chunk
 
 
 @contextmanager
@@ -232,8 +290,8 @@ class _Backend(httpcore.SyncBackend):
         return _Stream(super().connect_tcp(host, port, left, local_address, socket_options))
 
 
-def _transport() -> httpx.HTTPTransport:
-    limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=KEEPALIVE_S)
+def _transport(connections: int = MAX_CONNECTIONS) -> httpx.HTTPTransport:
+    limits = httpx.Limits(max_connections=connections, max_keepalive_connections=20, keepalive_expiry=KEEPALIVE_S)
     transport = httpx.HTTPTransport(trust_env=False, limits=limits, retries=0)
     # httpx passes no network backend on; a test with a drip-fed head fails the day this attribute moves.
     transport._pool._network_backend = _Backend()

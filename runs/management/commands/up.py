@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from agentsite import env
 from agentsite.embedded import Worker
+from runs import store
 from runs.management.commands.web import configuration, refuse_missing_migrations
 
 
@@ -23,6 +24,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         refuse_missing_migrations()
+        store.look()
         given = env.read()
         host = options["bind"] or given.BIND
         port = given.PORT if options["port"] is None else options["port"]

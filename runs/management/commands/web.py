@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import uvicorn
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, connection
 
-from agentsite import env
+from agentsite import clock, env, telemetry
+from runs import store
+from runs.management import schema
 from runs.management.schema import missing_migrations
 
 GRACE_S = 3
+FIRST_WAIT_S, MOST_WAIT_S = 0.25, 5.0
+LET_IN_S = 120.0
+"""A server that recovers from a crash says no for a while; one that says no for longer has a reason of its own."""
 
 
 class Command(BaseCommand):
@@ -26,6 +34,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         refuse_missing_migrations()
+        store.look()
         given = env.read()
         port = given.PORT if options["port"] is None else options["port"]
         server = uvicorn.Server(configuration(host=options["bind"] or given.BIND, port=port))
@@ -35,13 +44,42 @@ class Command(BaseCommand):
 
 
 def refuse_missing_migrations() -> None:
-    """Raises CommandError with one line where the database lacks a migration or is away."""
-    try:
-        missing = missing_migrations()
-    except (DatabaseError, InterfaceError) as error:
-        raise CommandError(f"the database cannot be reached ({type(error).__name__})") from None
+    """Waits for a database that is away. Raises CommandError with one line where it lacks a migration or is no use.
+
+    Who starts beside a database that restarts must come up with it, supervisor or not: a server that nobody hears is
+    waited for without end, one that listens and lets nobody in for LET_IN_S, a file not at all.
+    """
+    missing = _once_it_answers(missing_migrations)
     if missing:
         raise CommandError(f"{len(missing)} migrations are missing ({missing[0]} first): run `manage.py migrate`")
+
+
+def _once_it_answers(ask: Callable[[], list[str]]) -> list[str]:
+    """What `ask` answers, asked with back-off and one line a try. Raises CommandError where waiting is no use."""
+    shut_out_since: float | None = None
+    for tries in count(1):
+        why = schema.unreachable()
+        if why is None:
+            shut_out_since = shut_out_since or clock.monotonic()
+            try:
+                return ask()
+            except (DatabaseError, InterfaceError) as error:
+                why = f"the database cannot be reached ({type(error).__name__})"
+            if connection.vendor == "sqlite" or clock.monotonic() - shut_out_since > LET_IN_S:
+                raise CommandError(why)
+        else:
+            shut_out_since = None
+        _wait(tries, why)
+    raise AssertionError("counting has no end")
+
+
+def _wait(tries: int, why: str) -> None:
+    wait_s = min(FIRST_WAIT_S * 2.0 ** min(tries - 1, 10), MOST_WAIT_S)
+    telemetry.log("start.database_away", why=why, tries=tries, next_try_s=wait_s)
+    try:
+        time.sleep(wait_s)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 
 def configuration(*, host: str, port: int) -> uvicorn.Config:

@@ -9,9 +9,11 @@ import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
+from django.db import DatabaseError, InterfaceError, connections
 
 from agentsite import env, queues, supervisor, telemetry
 from agentsite.tenants.models import Tenant, current_profile
+from runs import store
 from runs.management.commands.web import refuse_missing_migrations
 
 WRITE_TIME_LIMIT_S = 180
@@ -28,6 +30,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         refuse_missing_migrations()
+        store.look()
         given = env.read()
         names = (options["queues"] or given.WORKER_QUEUES).split(",")
         ended = threading.Event()
@@ -38,13 +41,27 @@ class Command(BaseCommand):
 
 def _supervise(names: list[str], worker_name: str, ended: threading.Event) -> None:
     """Keep one child a queue alive until asked to end; a child that dies is started again."""
-    children = {queue: _child(queue, worker_name) for queue in names}
+    children: dict[str, subprocess.Popen[bytes]] = {}
+    _start_missing(names, worker_name, children)
     while not ended.wait(RESTART_S):
-        for queue, child in children.items():
+        for queue, child in list(children.items()):
             if child.poll() is not None:
                 telemetry.log("worker.child_ended", queue=queue, code=str(child.returncode))
-                children[queue] = _child(queue, worker_name)
+                del children[queue]
+        _start_missing(names, worker_name, children)
     supervisor.stop(list(children.values()))
+
+
+def _start_missing(names: list[str], worker_name: str, children: dict[str, subprocess.Popen[bytes]]) -> None:
+    """A child for every queue that has none; all wait where the database cannot say what they must not hold."""
+    try:
+        for queue in names:
+            if queue not in children:
+                children[queue] = _child(queue, worker_name)
+    except (DatabaseError, InterfaceError) as error:
+        telemetry.log("worker.child_waits", error=type(error).__name__)
+    finally:
+        connections.close_all()
 
 
 def _child(queue: str, worker_name: str) -> subprocess.Popen[bytes]:

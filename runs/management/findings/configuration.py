@@ -104,8 +104,8 @@ def _routes() -> Iterator[Finding]:
 def _route(name: str, route: str) -> Finding:
     provider = route.partition(":")[0]
     given = env.read()
-    if provider not in gateway.DIALECTS:
-        return fail(name, f"{route}: this release speaks {', '.join(sorted(gateway.DIALECTS))}")
+    if not gateway.speaks(provider):
+        return fail(name, f"{route}: this release speaks {gateway.offered()}")
     key = {"openai": given.OPENAI_API_KEY, "anthropic": given.ANTHROPIC_API_KEY}.get(provider.removesuffix("_xml"))
     origin = gateway.origin(route)
     if origin and key is None:

@@ -7,7 +7,9 @@ from urllib.parse import quote
 
 from django.db import connection
 
-from agentsite import clock, dbtime
+from agentsite import clock, dbtime, env
+from agentsite.tenants import switches
+from runs import store
 from runs.management.findings.finding import Finding, fail, ok, warn
 
 SKEW_WARN_S = 1.0
@@ -22,7 +24,23 @@ def examine(away: str | None) -> Iterator[Finding]:
         return
     yield _durability()
     yield ok("migrations", "none is missing")
+    yield _restored()
     yield _skew()
+
+
+def _restored() -> Finding:
+    """Whether this host sent what the database does not know of; says so without demanding anything."""
+    name, log = "restore", env.read().anchor_log
+    fenced_at, demanded_at = switches.fence()
+    try:
+        missing = store.behind()
+    except OSError as error:
+        return warn(name, f"{log} cannot be read ({type(error).__name__}): an older database would go unnoticed")
+    if missing is not None or demanded_at is not None:
+        why = f" (a {missing.kind} of {clock.rfc3339(missing.at)} is in {log} alone)" if missing is not None else ""
+        return fail(name, f"the database is an older one{why}: no write goes out until `manage.py fence`")
+    fenced = f"; last fenced at {clock.rfc3339(fenced_at)}" if fenced_at is not None else ""
+    return ok(name, f"the database holds what this host noted in {log}{fenced}")
 
 
 def _durability() -> Finding:

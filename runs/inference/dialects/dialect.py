@@ -1,0 +1,73 @@
+"""What a dialect is: how a prompt becomes a provider's request, and its answer a turn. A paper: imports no client,
+clock, Django or zone, and what a provider calls things leaves no dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from runs.contracts import LLMTurnResult, Prompt
+from runs.prompt import HEADINGS, NATIVE_OUTPUT, TEXT_OUTPUT
+from tools.contracts import Json
+
+FAULTS = frozenset({"invalid_json", "invalid_answer", "ambiguous_calls", "too_long"})
+
+
+class Faulty(Exception):
+    """An answer that came whole and breaks its dialect: the model is told `slug`, nothing of the answer is believed."""
+
+    def __init__(self, slug: str) -> None:
+        assert slug in FAULTS, slug
+        super().__init__(slug)
+        self.slug = slug
+
+
+class Fold(Protocol):
+    """Puts the events of one stream together into the answer that would have come unstreamed."""
+
+    ended: bool
+
+    def take(self, data: str) -> None:
+        """One event's data. Raises ModelError for an error the provider reports, Faulty for a broken answer."""
+
+    def whole(self) -> Json:
+        """The answer, once the stream has ended. Raises ModelUnavailable `stream_cut` where its end never came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One question to a provider. `max_output_tokens` bounds the reply, `stream` asks for it as events."""
+
+    model: str
+    prompt: Prompt
+    max_output_tokens: int
+    stream: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """`endpoint` takes a base URL, `headers` the provider's key or "" for none, `read` a whole answer."""
+
+    home: str
+    endpoint: Callable[[str], str]
+    headers: Callable[[str], dict[str, str]]
+    body: Callable[[Asked], Json]
+    fold: Callable[[], Fold]
+    read: Callable[[Json], LLMTurnResult]
+
+
+def system_of(prompt: Prompt, *, native: bool) -> tuple[str, str]:
+    """The system text in two parts: the stable prefix a provider may cache, and the snapshot that changes each turn.
+
+    A dialect with calls of its own says so in place of the JSON contract; all else is the prompt's own bytes.
+    """
+    text = "\n".join(m.content for m in prompt.messages if m.role == "system")
+    if native:
+        text = text.replace(TEXT_OUTPUT, NATIVE_OUTPUT, 1)
+    stable, heading, moving = text.partition(f"\n\n{HEADINGS[2]}")
+    return stable, f"{heading}{moving}"
+
+
+def user_of(prompt: Prompt) -> str:
+    return "\n".join(m.content for m in prompt.messages if m.role == "user")

@@ -1,0 +1,141 @@
+"""One HTTP exchange with a model provider: exactly one request, no retry, no redirect, a limit on everything.
+
+Imports no client, adapter, store, gate or Django: the client is handed in as `Post`. What fails becomes a ModelError
+that says whether to try later (by due time, which is the run's business and holds no worker) or never.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from agentsite import telemetry
+from runs.contracts import LLMTurnResult
+from runs.errors import ModelError, ModelInterrupted, ModelUnavailable
+from runs.inference.dialects import answers
+from runs.inference.dialects.dialect import Asked, Dialect
+
+MAX_ANSWER_BYTES = 8_000_000
+MAX_ERROR_BYTES = 64 * 1024
+SHORTEST_SECRET = 12
+
+
+class WireFailed(Exception):
+    """The exchange ended without a whole answer. `slug`: model_unreachable (surely nothing was sent), model_timeout,
+    model_connection_lost or model_answer_too_large."""
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(slug)
+        self.slug = slug
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """The head of an answer (header names in lower case) and its body as it comes; reading it raises WireFailed."""
+
+    status: int
+    headers: Mapping[str, str]
+    retry_after_s: float | None
+    chunks: Iterator[bytes]
+
+
+class Post(Protocol):
+    def __call__(
+        self, url: str, *, headers: Mapping[str, str], body: bytes, timeout_s: float, max_bytes: int
+    ) -> AbstractContextManager[Answering]:
+        """POST once, within `timeout_s` seconds in all. Raises WireFailed."""
+
+
+def goes_on() -> bool:
+    """A call that nobody wants to cut."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provider:
+    """Where a provider is, the key to it ("" for none), and how long one call to it may take in seconds."""
+
+    name: str
+    base_url: str
+    key: str
+    timeout_s: float
+    should_stop: Callable[[], bool] = goes_on
+
+
+def exchange(dialect: Dialect, asked: Asked, provider: Provider, post: Post) -> LLMTurnResult:
+    """One request, one turn. Raises ModelUnavailable, ModelRefused, or ModelInterrupted where `should_stop` says so."""
+    outcome = "answered"
+    try:
+        turn = _asked_once(dialect, asked, provider, post)
+        _count_tokens(provider.name, turn)
+        return turn
+    except ModelError as error:
+        outcome = error.slug
+        raise
+    finally:
+        telemetry.count("model_requests", provider=provider.name, outcome=outcome)
+
+
+def _count_tokens(provider: str, turn: LLMTurnResult) -> None:
+    """What the provider says it read, read from its cache, and wrote."""
+    for kind, tokens in (("input", turn.input_tokens), ("cached", turn.cached_tokens), ("output", turn.output_tokens)):
+        telemetry.count("model_tokens", tokens, provider=provider, kind=kind)
+
+
+def _asked_once(dialect: Dialect, asked: Asked, provider: Provider, post: Post) -> LLMTurnResult:
+    accept = "text/event-stream, application/json" if asked.stream else "application/json"
+    headers = {"Content-Type": "application/json", "Accept": accept, **dialect.headers(provider.key)}
+    # ASCII escapes: a prompt with a lone surrogate is still a request, and never an exception.
+    body = json.dumps(dialect.body(asked), separators=(",", ":")).encode()
+    url = dialect.endpoint(provider.base_url)
+    try:
+        with post(
+            url, headers=headers, body=body, timeout_s=provider.timeout_s, max_bytes=MAX_ANSWER_BYTES
+        ) as answering:
+            turn = _turn(dialect, answering, provider.should_stop)
+    except WireFailed as failed:
+        raise ModelUnavailable(failed.slug) from None
+    return _redacted(turn, provider.key)
+
+
+def _turn(dialect: Dialect, answering: Answering, should_stop: Callable[[], bool]) -> LLMTurnResult:
+    if answering.status != 200:
+        said = _beginning(answering.chunks)
+        raise answers.refusal(answering.status, said, retry_after_s=answering.retry_after_s)
+    # The answer's own word counts: a server may answer whole where a stream was asked for.
+    if "text/event-stream" in answering.headers.get("content-type", "").lower():
+        return answers.decode_stream(dialect, answering.chunks, should_stop=should_stop)
+    return answers.decode(dialect, b"".join(_until_stopped(answering.chunks, should_stop)))
+
+
+def _until_stopped(chunks: Iterator[bytes], should_stop: Callable[[], bool]) -> Iterator[bytes]:
+    for chunk in chunks:
+        if should_stop():
+            raise ModelInterrupted("interrupted")
+        yield chunk
+
+
+def _beginning(chunks: Iterator[bytes]) -> bytes:
+    """The first bytes of an error's body; what cannot be read of it changes nothing about its status."""
+    said = bytearray()
+    try:
+        for chunk in chunks:
+            said += chunk
+            if len(said) >= MAX_ERROR_BYTES:
+                break
+    except WireFailed:
+        pass
+    return bytes(said[:MAX_ERROR_BYTES])
+
+
+def _redacted(turn: LLMTurnResult, key: str) -> LLMTurnResult:
+    """A provider's key that comes back in an answer is kept nowhere. A short one, such as the `x` that a local server
+    is given, is no secret but a piece of other words."""
+    if len(key) < SHORTEST_SECRET or key not in turn.raw:
+        return turn
+    text, thinking, raw = telemetry.redact([turn.text, turn.thinking, turn.raw], (key,))
+    calls = tuple(replace(c, arguments=telemetry.redact(c.arguments, (key,))) for c in turn.calls)
+    return replace(turn, text=text, thinking=thinking, raw=raw, calls=calls)

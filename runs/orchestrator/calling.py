@@ -1,0 +1,52 @@
+"""One call of a model, under the circuit breaker of its account (`tools.breaker`); never reads or writes a run.
+
+An open breaker calls nobody: the next route is tried, or the run waits for as long as the breaker says.
+"""
+
+from __future__ import annotations
+
+from agentsite import env
+from runs.backends import post_to_model
+from runs.contracts import LLMTurnResult, Prompt
+from runs.errors import ModelError, ModelRefused, ModelUnavailable
+from runs.inference import gateway
+from tools import breaker
+from tools.errors import UpstreamUnavailable
+
+OPEN = "breaker_open"
+
+
+def complete(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
+    """One turn on a route within `timeout_s` seconds. Raises ModelError; `breaker_open`: nothing was called."""
+    account = gateway.account(route)
+    if account is None:
+        return _called(route, prompt, timeout_s)
+    lease_s = env.read().MODEL_TIMEOUT_S + breaker.LEASE_GRACE_S
+    try:
+        with breaker.watched(*account, lease_s=lease_s) as watch:
+            return _watched(route, prompt, timeout_s, watch)
+    except UpstreamUnavailable as kept_back:
+        raise ModelUnavailable(OPEN, retry_after_s=kept_back.retry_after_s) from None
+
+
+def _called(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
+    return gateway.complete(route, prompt, timeout_s=timeout_s, post=post_to_model)
+
+
+def _watched(route: str, prompt: Prompt, timeout_s: float, watch: breaker.Watch) -> LLMTurnResult:
+    try:
+        turn = _called(route, prompt, timeout_s)
+    except ModelRefused:
+        watch.saw(None)  # a refusal is an answer: somebody is there
+        raise
+    except ModelUnavailable as down:
+        if not _too_short(down, timeout_s):
+            watch.saw(UpstreamUnavailable(slug=down.slug, retry_after_s=down.retry_after_s))
+        raise
+    watch.saw(None)
+    return turn
+
+
+def _too_short(error: ModelError, timeout_s: float) -> bool:
+    """Whether the run had less time left than a call may take: that its time was over says nothing of the model."""
+    return error.slug == "model_timeout" and timeout_s < env.read().MODEL_TIMEOUT_S

@@ -1,0 +1,85 @@
+"""Compares the database with this host's anchor log: one that lacks what was sent from here is an older one.
+
+Part of the store; writes no run. Every right to send is noted before it is used (`write-path.md` 9).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from agentsite import anchors, canonical, clock, telemetry
+from agentsite.anchors import Anchor
+from agentsite.tenants import switches
+from runs.contracts import RunState, SeenWrite
+from runs.models import Event, Run
+from runs.store.events import Position
+
+
+def keep(run: RunState, write: SeenWrite, sent: Position, *, at: datetime) -> None:
+    """Note that a write is about to be sent: after the commit that allows it, before the socket. Never raises.
+
+    `sent` is the place of its `write.sent` event in the run's chain, `at` database time. The log outlives an erasure,
+    so it holds hashes where a client chose the words.
+    """
+    anchors.append(
+        Anchor(
+            kind=anchors.WRITE, at=at, run=run.run_id, seq=sent.seq, mac=sent.head, key=canonical.sha256(write.key),
+            order=canonical.sha256([run.tenant_id, write.order_id]),
+        )
+    )  # fmt: skip
+
+
+def keep_fence(at: datetime) -> None:
+    """Note a fence, so that a database from before it is known for an older one, too."""
+    anchors.append(Anchor(kind=anchors.FENCE, at=at))
+
+
+def behind() -> Anchor | None:
+    """The newest anchor of this host that the database should hold and does not; None where it holds them all.
+
+    What was sent before the last fence is forgiven: the fence has seen to it. Raises OSError where the log is there
+    and cannot be read.
+    """
+    found = anchors.tail()
+    if not found:
+        return None
+    fenced_at, _ = switches.fence()
+    asked = [a for a in found if fenced_at is None or a.at > fenced_at]
+    held = _held([a for a in asked if a.kind == anchors.WRITE])
+    missing = [a for a in asked if a.kind == anchors.FENCE or (a.run, a.seq, a.mac) not in held]
+    return missing[-1] if missing else None
+
+
+def _held(asked: list[Anchor]) -> set[tuple[str, int, str]]:
+    if not asked:
+        return set()
+    # A few places too many, found in one index: the pairs one by one cost twice as much, before every send.
+    places = Event.objects.filter(run_id__in={a.run for a in asked}, seq__in={a.seq for a in asked}).order_by()
+    return {(str(run), seq, mac) for run, seq, mac in places.values_list("run_id", "seq", "mac")}
+
+
+def demands() -> bool:
+    """Whether the database is older than this host's log; then a fence is demanded. An unreadable log demands none."""
+    try:
+        missing = behind()
+    except OSError as error:
+        telemetry.count("anchors_unreadable")
+        telemetry.log("anchors.unreadable", error=type(error).__name__)
+        return False
+    if missing is None:
+        return False
+    if switches.demand_fence():
+        telemetry.log("anchors.behind", kind=missing.kind, run_id=missing.run, at=clock.rfc3339(missing.at))
+    return True
+
+
+def look() -> None:
+    """What a process asks when it starts. A database in which no run ever was is fenced at once: nothing is to be void.
+
+    Raises django.db's errors where the database is away.
+    """
+    if demands() and not Run.objects.exists():
+        at = switches.begin_fence()
+        keep_fence(at)
+        switches.end_fence(at)
+        telemetry.log("fence.of_an_empty_database")
