@@ -26,6 +26,16 @@ pytestmark = pytest.mark.own_services
 
 ANSWER_S = 10.0
 """The longest a client may wait while the broker says nothing."""
+PUBLISHER = """
+import time, uuid
+from agentsite import queues
+def took(**more):
+    began = time.monotonic()
+    assert queues.nudge(str(uuid.uuid4()), "accepted", **more) is False
+    return time.monotonic() - began
+first, second, insisting = took(), took(), took(insist=True)
+print(first > 10 * second, insisting > 10 * second)
+"""
 RUNS = 6
 AWAY_S, BRIEF_S, LONG_S = 5.0, 8.0, 35.0
 
@@ -169,3 +179,12 @@ def test_redis_half_open_under_runs(scene: Scene, say: Say, silent_s: float) -> 
         time.sleep(max(0.0, min(2.0, silent_s - (time.monotonic() - silent_at))))
     scene.proxy.let_through()
     afterwards(scene, runs, approvals, say, f"Redis silent for {silent_s:.0f} s")
+
+
+def test_publishers_do_not_wait_again_for_a_broker_that_made_one_wait(scene: Scene) -> None:
+    """But for the sweeper, which insists, in a thread of its own."""
+    scene.proxy.swallow()
+    try:
+        assert scene.site.manage("shell", "-v", "0", "-c", PUBLISHER).splitlines()[-1] == "True True"
+    finally:
+        scene.proxy.let_through()
