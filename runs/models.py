@@ -71,6 +71,7 @@ class Run(models.Model):
     repairs = models.PositiveSmallIntegerField(default=0)
     retries = models.PositiveSmallIntegerField(default=0)
     down_since = models.DateTimeField(null=True)
+    restored_at = models.DateTimeField(null=True)
     voids = models.PositiveSmallIntegerField(default=0)
 
     due_at = models.DateTimeField(null=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from agentsite import money
@@ -113,6 +114,8 @@ class Story:
     cancel_asked: bool
     said: str | None = None
     """What a person wrote to the customer when he finished the run by hand."""
+    forgotten: bool = False
+    """The record was put back from a backup and refunds were not listed since: one may exist that it does not know."""
 
     @property
     def has_confirmed_write(self) -> bool:
@@ -134,6 +137,7 @@ def story(
     *, status: str, reason: str | None, outcome: str | None, waiting_for: str | None,
     observations: Sequence[SeenObservation], writes: Sequence[StoryWrite], approval: StoryApproval | None,
     dependency: str | None, cancel_asked: bool = False, language: str = "en", said: str | None = None,
+    restored_at: datetime | None = None,
 ) -> Story:  # fmt: skip
     """The story of a run. `writes` in the order of their intents; what cannot be read is left out, never guessed."""
     found = _Found()
@@ -144,8 +148,14 @@ def story(
         status=status, reason=reason, outcome=outcome, waiting_for=waiting_for, language=language,
         orders=tuple(found.orders.values()), unread=tuple(sorted({source for source, _, _ in found.failed})),
         policies=tuple(found.policies), writes=tuple(writes), approval=approval, dependency=dependency,
-        cancel_asked=cancel_asked, said=said,
+        cancel_asked=cancel_asked, said=said, forgotten=is_forgotten(observations, restored_at),
     )  # fmt: skip
+
+
+def is_forgotten(observations: Sequence[SeenObservation], restored_at: datetime | None) -> bool:
+    """Whether nobody has listed refunds since the run came back from a backup (M124)."""
+    listed = (o.fetched_at for o in observations if o.source == "get_refund_status" and o.ok and o.fetched_at)
+    return restored_at is not None and all(at <= restored_at for at in listed)
 
 
 class _Unreadable(ValueError):

@@ -1,17 +1,18 @@
 """Compares the database with this host's anchor log: one that lacks what was sent from here is an older one.
 
-Part of the store; writes no run. Every right to send is noted before it is used (`write-path.md` 9).
+Part of the store; of runs it writes `restored_at` alone. Every right to send is noted before it is used
+(`write-path.md` 9).
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from agentsite import anchors, canonical, clock, telemetry
+from agentsite import anchors, canonical, clock, dbtime, telemetry
 from agentsite.anchors import Anchor
 from agentsite.tenants import switches
 from runs.contracts import RunState, SeenWrite
-from runs.models import Event, Run
+from runs.models import LIVE_VALUES, Event, Run
 from runs.store.events import Position
 
 
@@ -69,8 +70,14 @@ def demands() -> bool:
     if missing is None:
         return False
     if switches.demand_fence():
+        put_back(dbtime.now())
         telemetry.log("anchors.behind", kind=missing.kind, run_id=missing.run, at=clock.rfc3339(missing.at))
     return True
+
+
+def put_back(at: datetime) -> None:
+    """Every run that lives came back from a backup: what it says of refunds must be listed after `at`."""
+    Run.objects.filter(status__in=LIVE_VALUES).update(restored_at=at)
 
 
 def look() -> None:

@@ -46,6 +46,7 @@ def fence(*, reason: str, by: str) -> FenceDone:
     """
     _, demanded_at = switches.fence()
     at, note = switches.begin_fence(), storable(reason.strip())[:MAX_NOTE]
+    anchored.put_back(at)
     approvals = _void_approvals(at, by, note)
     writes = _doubt_writes(at, by, note)
     anchored.keep_fence(at)

@@ -53,7 +53,8 @@ def _state(row: Run, run_id: str, token: str) -> RunState:
         model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
         output_tokens=row.output_tokens, cost_micros=row.cost_micros, active_ms=row.active_ms, repairs=row.repairs,
         retries=row.retries, voids=row.voids, attempts=row.attempts, lease=token, now=now,
-        down_since=row.down_since, observations=observations(run_id), turns=_turns(run_id), writes=writes(run_id),
+        down_since=row.down_since, restored_at=row.restored_at,
+        observations=observations(run_id), turns=_turns(run_id), writes=writes(run_id),
         approval=_approval(row, now), inputs=_inputs(row),
     )  # fmt: skip
 

@@ -12,9 +12,10 @@ from runs import orchestrator, store
 from runs.errors import Fenced
 from runs.models import Attempt, Event, Run, Write
 from runs.orchestrator import Send
+from runs.store.anchored import demands
 from tests.between import make_due, put_back
 from tests.restoring import LONG_S, NOTE, SETTLE_S, Backup, approved, differences, fence, made_of, settles_in, shows
-from tests.world import KEY, World, worker_dies
+from tests.world import KEY, World, final, gather, refund, worker_dies
 
 IGNORES = {"honours_keys": False, "lists_keys": False, "check_remaining": False, "supports_expected_refunded": False}
 FORGETS = {"key_life_s": 0.2, "check_remaining": False, "supports_expected_refunded": False}
@@ -152,3 +153,38 @@ def test_open_write_of_an_ended_run_is_no_longer_proven_unsent(world: World) -> 
                                          reason=None)  # fmt: skip
     assert world.resume(run, until="completed", limit_s=90).outcome == "refunded"
     assert len(world.sandbox.posts()) == 1
+
+
+@pytest.mark.parametrize("moment", ["demanded", "fenced"])
+def test_run_put_back_claims_no_absence_that_nobody_has_seen_since(world: World, moment: str) -> None:
+    """The hours that the backup forgot may hold a refund: "none was issued" needs a list read after it."""
+    run = world.start(script=[*gather(), refund(), final()])
+    backup = Backup()
+    world.approve(run)
+    assert world.resume(run).outcome == "refunded"
+    backup.put_back(world)
+    assert demands() if moment == "demanded" else fence().approvals == 1
+    run = world.fresh(run)
+    assert "could not confirm whether a refund has been issued" in world.said(run)
+    if moment == "demanded":
+        world.reject(run)
+    world.scripts[str(run.pk)] = world.route([final()])
+    run = world.resume(run)
+    assert (run.status, run.reason, run.outcome) == ("escalated", "needs_a_person", "handed_to_staff")
+    assert "No refund has been issued" not in world.said(run)
+    assert (len(world.refunds()), world.sandbox.posts(), differences(run)) == (1, [], [])
+
+
+def test_run_put_back_says_what_a_list_read_since_shows(world: World) -> None:
+    settles_in(world, 0.2)
+    run = world.start(script=[*gather(), refund(), *gather(), final()])
+    backup = Backup()
+    world.approve(run)
+    made = world.resume(run)
+    assert made.outcome == "refunded"
+    backup.put_back(world)
+    fence()
+    run = world.resume(run)
+    assert (run.status, run.outcome) == ("completed", "no_refund_due")
+    assert world.refunds()[0]["refund_id"] in (run.reply or "")
+    assert "No further refund has been issued for this request." in (run.reply or "")

@@ -64,6 +64,25 @@ def test_refund_that_never_arrived_goes_again_under_its_key(world: World, mode: 
     assert (len(world.sandbox.posts()), set(world.posts())) == (2, {("pay_9002", "2000.00", KEY)})
 
 
+@pytest.mark.parametrize(("mode", "made"), [("drop_before", 0), ("hide:60", 1)])
+def test_system_that_promises_nothing_is_asked_once_and_then_a_person(world: World, mode: str, made: int) -> None:
+    """`write-path.md` 4: neither keys nor a settling time: no list proves an absence, so nothing goes again."""
+    world.profile(commerce={
+        "url": world.sandbox.url, "read_token_env": "COMMERCE_READ_TOKEN", "write_token_env": "COMMERCE_WRITE_TOKEN",
+        "honours_keys": False, "settle_s": None,
+    })  # fmt: skip
+    world.settings(RECONCILE_FOR_S="0.5", COMMERCE_READ_TOKEN="sandbox-read", COMMERCE_WRITE_TOKEN="sandbox-write")
+    world.sandbox.fault("POST /v1/refunds", mode)
+    if made:
+        world.sandbox.fault("POST /v1/refunds", "drop_after")
+    run = world.start()
+    world.approve(run)
+    run = world.resume(run, until="escalated")
+    assert (run.reason, world.writes(run)) == ("outcome_unknown", [(KEY, "unknown")])
+    assert (len(world.sandbox.posts()), len(world.refunds())) == (1, made)
+    assert "No refund has been issued" not in world.said(run)
+
+
 def test_refund_of_another_amount_than_asked_is_a_mismatch_and_nothing_follows(world: World) -> None:
     """M53."""
     world.sandbox.fault("POST /v1/refunds", 'amount:{"amount": "1500.00", "currency": "INR"}')
@@ -83,10 +102,11 @@ def test_refund_of_another_amount_than_asked_is_a_mismatch_and_nothing_follows(w
 
 def test_refund_made_beside_us_shows_as_over_refunded(world: World) -> None:
     world.may_over_refund = True
-    world.sandbox.fault("POST /v1/refunds", "hide:0.3")
+    world.sandbox.fault("POST /v1/refunds", "hide:3")
     run = world.start()
     world.approve(run)
     run = world.resume(run, patience_s=0.0)
+    assert run.status == "executed"
     beside = world.sandbox.control("/_refunds", payment_id="pay_9001", amount=inr("2000.00"))
     run = world.resume(run, until="escalated")
     assert (run.reason, len(world.posts())) == ("over_refunded", 1)
