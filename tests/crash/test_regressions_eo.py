@@ -106,6 +106,7 @@ def test_b27_a_connection_lost_while_the_result_is_saved_leaves_the_intent_for_t
     assert (len(shop.types(run_id, "write.result")), len(shop.types(run_id, "write.reconciled"))) == (0, 1)
 
 
+@pytest.mark.long
 def test_b29_a_post_slower_than_a_lease_is_sent_by_nobody_else_and_saved_once(shop: Shop) -> None:
     """The worker is frozen with its POST under way; two others come, look first, and the first one wakes up late."""
     shop.business.fault("POST /v1/refunds", f"delay:{SLOW_POST_S}")

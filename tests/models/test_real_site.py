@@ -10,7 +10,7 @@ from tests.models.speaking import ANTHROPIC, OPENAI
 from tests.system.business import KEY, Business
 from tests.system.people import Client, Staff, request_8472
 
-pytestmark = pytest.mark.own_services
+pytestmark = [pytest.mark.own_services, pytest.mark.long]
 
 ROUTES = ("openai:m-2026", "anthropic:m-2026")
 GONE = Fault(cut=0, whole=True)
