@@ -16,6 +16,10 @@ from runs.states import MODEL_TURN, TERMINAL, On, Status
 MAX_PASS_S = 10.0
 MAX_HANDLERS = 40
 RESEND_AGAIN_S = 1.0
+UNREADABLE = (UnknownSchema, KeyError, TypeError, ValueError)
+"""What reading a row's columns raises where they hold what no code of ours wrote."""
+MAX_BACKOFF = 5
+"""Two to this power: the seconds until a step that failed is tried again, at most."""
 
 
 def advance(run_id: str) -> Status | None:
@@ -35,22 +39,31 @@ def advance(run_id: str) -> Status | None:
 
 def _guarded(run_id: str, token: str, attempts: int) -> Status | None:
     try:
-        return _passes(run_id, token)
+        return _passed(run_id, token)
     except Fenced:
         telemetry.count("passes_fenced")
         return None
-    except UnknownSchema as error:
-        return _unloadable(run_id, token, str(error))
     except BaseException:
         # The try stays counted: a step that keeps failing is escalated by the claim after the last one.
-        store.release(run_id, token, min(2.0**attempts, 30.0), failed=True)
+        store.release(run_id, token, 2.0 ** min(attempts, MAX_BACKOFF), failed=True)
         raise
+
+
+def _passed(run_id: str, token: str) -> Status | None:
+    try:
+        return _passes(run_id, token)
+    except UnknownSchema as error:
+        return _unloadable(run_id, token, str(error))
 
 
 def _unloadable(run_id: str, token: str, why: str) -> Status | None:
     """No code can load the run: an open write of it is settled by its own timer, from its row alone; then it fails."""
     for key in store.looks_due(run_id):
-        orchestrator.settle(key, lease=token)
+        try:
+            orchestrator.settle(key, lease=token)
+        except UNREADABLE as unreadable:
+            telemetry.log("write.unreadable", key=key, error=str(unreadable))
+            store.leave_to_a_person(key)
     return store.fail_unloadable(run_id, token, why)
 
 

@@ -43,7 +43,10 @@ def backend_of(tenant_id: str, agent: str) -> Backend:
 def post_to_model(
     url: str, *, headers: Mapping[str, str], body: bytes, timeout_s: float, max_bytes: int
 ) -> Iterator[Answering]:
-    """One POST through this process's client for models (`transport.Post`). Raises WireFailed."""
+    """One POST through this process's client for models (`transport.Post`). Raises WireFailed.
+
+    MODEL_SILENCE_S bounds the silences within a stream that has begun; all else may take the whole `timeout_s`.
+    """
     try:
         with http.for_models().stream(
             "POST", url, headers=headers, body=body, timeout_s=timeout_s, silence_s=env.read().MODEL_SILENCE_S,

@@ -229,6 +229,8 @@ def _unchecked(story: Story) -> bool:
         # An earlier refund makes an outcome partly refunded; of the one in doubt it says nothing.
         settled = ("refunded", "partly_refunded") if story.reason == "outcome_unknown" else ("refunded",)
         return story.reason in CHECKING and story.outcome not in settled
+    if story.status == "failed":
+        return story.outcome != "partly_refunded"
     return story.status == "executed"
 
 

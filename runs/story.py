@@ -153,9 +153,18 @@ def story(
 
 
 def is_forgotten(observations: Sequence[SeenObservation], restored_at: datetime | None) -> bool:
-    """Whether nobody has listed refunds since the run came back from a backup (M124)."""
-    listed = (o.fetched_at for o in observations if o.source == "get_refund_status" and o.ok and o.fetched_at)
-    return restored_at is not None and all(at <= restored_at for at in listed)
+    """Whether the refunds of some order were not listed whole since the run came back from a backup (M124).
+
+    `restored_at`: from then on a list shows whatever was made before; None where the run never came back.
+    """
+    if restored_at is None:
+        return False
+    orders = {str(o.args.get("order_id", "")) for o in observations if o.source in RECORDS} - {""}
+    listed = {
+        str(o.args.get("order_id", "")) for o in observations
+        if o.source == "get_refund_status" and o.ok and "payment_id" not in o.args and o.fetched_at > restored_at
+    }  # fmt: skip
+    return not orders or bool(orders - listed)
 
 
 class _Unreadable(ValueError):

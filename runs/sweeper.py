@@ -7,6 +7,7 @@ are missing: a naive sweeper melts the system exactly when it is slow.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 import threading
@@ -25,8 +26,14 @@ SOONEST = 0.75
 """Of SWEEP_S: a fleet that wakes at odd moments makes about one pass in that time, however many processes it has."""
 STANDS_BY = 2
 """Times SWEEP_S: how long a process waits that found another one at it, or just done."""
+LATE_ROOM = 10
+"""Messages that wait in the queue of writes, above which no late look is added: they count as waiting too."""
 HINTED = (queues.WRITES, queues.PASSES)
 SEEN_S = fleet.ALIVE_S / 3
+_FORKS = threading.Lock()
+"""Held by a pass of the thread, and by whoever forks. A pool of processes is filled up again at any moment, and a child
+that inherits an open connection is a second user of it: that may destroy SQLite's file, and does PostgreSQL's talk."""
+os.register_at_fork(before=_FORKS.acquire, after_in_parent=_FORKS.release, after_in_child=_FORKS.release)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,7 @@ def sweep(*, every_s: float = 0.0) -> Pass | None:
     finally:
         _give_back(token)
     published, broker = _publish(chosen) if broker else (0, False)
-    for key in late if broker else ():
+    for key in late if late and broker and _has_room() else ():
         queues.nudge_settle(key)
     _note(found, published, round((clock.monotonic() - started) * 1000))
     return Pass(found=found, published=published, broker=broker)
@@ -66,12 +73,20 @@ def _take(token: str, quiet_s: float) -> bool:
 
 
 def _take_row(token: str, quiet_s: float) -> bool:
+    """A time that lies ahead of any this code writes is of a clock that was set back since, and holds nobody."""
+    now, plus = dbtime.now_sql(), dbtime.plus_sql()
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_sweeper SET token = %s, until = {dbtime.plus_sql()} "
-            f"WHERE id = 1 AND (until IS NULL OR until < {dbtime.now_sql()}) "
-            f"AND (last_pass_at IS NULL OR last_pass_at <= {dbtime.plus_sql()})",
-            [token, dbtime.plus_param(LEASE_S), dbtime.plus_param(-quiet_s)],
+            f"UPDATE runs_sweeper SET token = %s, until = {plus} "
+            f"WHERE id = 1 AND (until IS NULL OR until < {now} OR until > {plus}) "
+            f"AND (last_pass_at IS NULL OR last_pass_at <= {plus} OR last_pass_at > {plus})",
+            [
+                token,
+                dbtime.plus_param(LEASE_S),
+                dbtime.plus_param(2 * LEASE_S),
+                dbtime.plus_param(-quiet_s),
+                dbtime.plus_param(LEASE_S),
+            ],
         )
         taken: int = cursor.rowcount
     return taken == 1
@@ -97,6 +112,14 @@ def _look() -> tuple[int, list[Due], bool]:
     waiting = _waiting()
     found, chosen = _choose(waiting)
     return found, chosen, waiting is not None
+
+
+def _has_room() -> bool:
+    """Whether late looks may join the queue of writes: they can wait a minute, and never crowd out a refund."""
+    try:
+        return queues.depth(queues.WRITES) < LATE_ROOM
+    except queues.BrokerAway:
+        return False
 
 
 def _waiting() -> dict[str, int] | None:
@@ -157,6 +180,11 @@ class Thread(threading.Thread):
         self._farewell()
 
     def _pass(self) -> float:
+        with _FORKS:
+            return self._pass_alone()
+
+    def _pass_alone(self) -> float:
+        """One pass, after which this thread holds no connection."""
         try:
             close_old_connections()
             self._say_so()
@@ -176,6 +204,10 @@ class Thread(threading.Thread):
             self._seen_at = clock.monotonic()
 
     def _farewell(self) -> None:
+        with _FORKS:
+            self._gone()
+
+    def _gone(self) -> None:
         try:
             self._process.gone()
         except Exception as error:  # noqa: BLE001 - the row ages out by itself

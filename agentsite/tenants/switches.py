@@ -7,10 +7,11 @@ what is asked here only saves work, and tells people.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from django.db.models import Q
+from django.db import transaction
+from django.db.models import Value
 from django.db.models.functions import Coalesce
 
 from agentsite import dbtime, telemetry
@@ -24,6 +25,7 @@ SITE = 1
 HOLD_S, MAX_HOLD_S = 5.0, 60.0
 MAX_REASON = 500
 MAX_SHOWN = 50
+TICK, OLDEST = timedelta(microseconds=1), datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,13 +119,18 @@ def demand_fence() -> bool:
     return changed == 1
 
 
-def begin_fence() -> datetime:
-    """Fence the site now; until `end_fence` no write goes out, so a fence that dies half-way stays demanded."""
+def begin_fence(*, not_before: datetime | None = None) -> datetime:
+    """Fence the site; until `end_fence` no write goes out, so a fence that dies half-way stays demanded.
+
+    Returns the fence's moment: now, but later than every fence before it and not before `not_before`, since a clock
+    may have been set back.
+    """
     Site.objects.bulk_create([Site(id=SITE)], ignore_conflicts=True)
-    now = dbtime.now()
-    later = Q(fenced_at=None) | Q(fenced_at__lt=now)
-    Site.objects.filter(later, pk=SITE).update(fenced_at=now, fence_demanded_at=Coalesce("fence_demanded_at", now))
-    return now
+    with transaction.atomic():
+        last = Site.objects.select_for_update().values_list("fenced_at", flat=True).get(pk=SITE)
+        at = max(dbtime.now(), last + TICK if last else OLDEST, not_before or OLDEST)
+        Site.objects.filter(pk=SITE).update(fenced_at=at, fence_demanded_at=Coalesce("fence_demanded_at", Value(at)))
+    return at
 
 
 def end_fence(at: datetime) -> bool:

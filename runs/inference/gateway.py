@@ -15,10 +15,10 @@ from runs.contracts import LLMTurnResult, Prompt
 from runs.errors import ModelRefused
 from runs.inference import offline, scripted
 from runs.inference.dialects import BY_PROVIDER
+from runs.inference.dialects.answers import tokens
 from runs.inference.dialects.dialect import Asked
 from runs.inference.transport import Post, Provider, exchange, goes_on
 
-BYTES_PER_TOKEN = 4
 Dialect = Callable[[str, Prompt, float], LLMTurnResult]
 
 
@@ -43,9 +43,7 @@ def complete(
     place = Provider(
         name=provider, base_url=_base(provider), key=_key(provider), timeout_s=timeout_s, should_stop=should_stop
     )  # fmt: skip
-    turn = exchange(BY_PROVIDER[provider], asked, place, post)
-    # A server that counts no tokens is counted for: a cap holds with any server.
-    return turn if turn.input_tokens else _counted(turn, prompt)
+    return _counted(exchange(BY_PROVIDER[provider], asked, place, post), prompt)
 
 
 def offered() -> str:
@@ -104,13 +102,9 @@ def _scripted(path: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
 
 
 def _counted(turn: LLMTurnResult, prompt: Prompt) -> LLMTurnResult:
-    asked = sum(_tokens(message.content) for message in prompt.messages)
-    return replace(turn, input_tokens=asked, output_tokens=turn.output_tokens or _tokens(turn.said + turn.thinking))
-
-
-def _tokens(text: str) -> int:
-    """An estimate: four bytes a token, rounded up."""
-    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+    """What a server does not count, input or output, is counted for it: a cap holds with any server."""
+    asked = turn.input_tokens or sum(tokens(message.content) for message in prompt.messages)
+    return replace(turn, input_tokens=asked, output_tokens=turn.output_tokens or tokens(turn.said + turn.thinking))
 
 
 def _refused(slug: str, note: str) -> ModelRefused:

@@ -80,7 +80,7 @@ def exchange(dialect: Dialect, asked: Asked, provider: Provider, post: Post) -> 
 
 
 def _count_tokens(provider: str, turn: LLMTurnResult) -> None:
-    """What the provider says it read, read from its cache, and wrote."""
+    """What the provider says it read, read from its cache, and wrote; of a broken answer at least an estimate."""
     for kind, tokens in (("input", turn.input_tokens), ("cached", turn.cached_tokens), ("output", turn.output_tokens)):
         telemetry.count("model_tokens", tokens, provider=provider, kind=kind)
 

@@ -14,6 +14,9 @@ from tools import breaker
 from tools.errors import UpstreamUnavailable
 
 OPEN = "breaker_open"
+# A call gets what its run and the routes before it left of MODEL_TIMEOUT_S, so it hardly ever has all of it. With less
+# than this share even a healthy model may have needed longer; with more, a model that said nothing is down.
+ENOUGH_OF_TIMEOUT = 0.25
 
 
 def complete(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
@@ -48,5 +51,5 @@ def _watched(route: str, prompt: Prompt, timeout_s: float, watch: breaker.Watch)
 
 
 def _too_short(error: ModelError, timeout_s: float) -> bool:
-    """Whether the run had less time left than a call may take: that its time was over says nothing of the model."""
-    return error.slug == "model_timeout" and timeout_s < env.read().MODEL_TIMEOUT_S
+    """Whether the run had so little time left that its being over says nothing of the model."""
+    return error.slug == "model_timeout" and timeout_s < ENOUGH_OF_TIMEOUT * env.read().MODEL_TIMEOUT_S

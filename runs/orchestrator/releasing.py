@@ -10,12 +10,13 @@ from runs.orchestrator.later import Later
 from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import qualified
 from runs.orchestrator.waits import message
-from runs.states import On
+from runs.states import On, Status
 from tools import gate
 from tools.contracts import ApprovalTicket, Release, Withheld
 from tools.errors import ReadFailed
 
 HOLD_S = 1.0
+RESTORED_HOLD_S = 5.0
 MAX_HOLD_S = 60.0
 
 
@@ -38,10 +39,16 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
         return proposals.unreachable(run, error, ports)
     if isinstance(released, Withheld):
         return _withheld(run, pending, released)
-    if ticket is None and pending.rule != gate.OWN_AUTHORITY:
+    if ticket is None and _was_asked(run, pending):
         # A person was asked and the yes is gone: that nobody would be asked today is a new decision, on a new proposal.
         return proposals.superseded(run, pending)
     return _intend(run, pending, released, qualified(run, ports), needs_person=ticket is not None)
+
+
+def _was_asked(run: RunState, pending: PendingAction) -> bool:
+    """Whether a person was asked about this very action, by the proposal's rule or at a release."""
+    asked = run.approval is not None and run.approval.action_hash == pending.action_hash
+    return pending.rule != gate.OWN_AUTHORITY or (asked and run.approval is not None and run.approval.status == "void")
 
 
 def _ticket(run: RunState) -> ApprovalTicket | None:
@@ -84,7 +91,7 @@ def _ask_afresh(run: RunState, pending: PendingAction, withheld: Withheld, event
     decision = replace(decision, kind="needs_approval", required=max(1, decision.required))
     return Outcome(
         on=On.RELEASE_ASKED_AFRESH, events=events, approval=proposals.approval_for(run, pending, decision),
-        waiting_for="approval", due_in_s=float(run.contract.approval_ttl_s),
+        waiting_for="approval", due_in_s=float(run.contract.approval_ttl_s), retries=0,
     )  # fmt: skip
 
 
@@ -100,7 +107,12 @@ def _no_longer(run: RunState, pending: PendingAction, withheld: Withheld, events
         )
     )  # fmt: skip
     return Outcome(
-        on=On.RELEASE_DENIED, events=events, observations=notes, clear_pending=True, void_approval=withheld.rule
+        on=On.RELEASE_DENIED,
+        events=events,
+        observations=notes,
+        clear_pending=True,
+        void_approval=withheld.rule,
+        retries=0,
     )
 
 
@@ -110,7 +122,7 @@ def hold(run: RunState, seconds: float, *, waiting_for: str, why: str) -> Outcom
         held = (run.now - run.status_since).total_seconds()
         return _held_too_long(run, why) or Later(due_in_s=max(seconds, min(held / 4, MAX_HOLD_S)))
     events = (NewEvent(type="notice", meta={"held": why}),)
-    return Outcome(on=On.RELEASE_HELD, waiting_for=waiting_for, due_in_s=seconds, events=events)
+    return Outcome(on=On.RELEASE_HELD, waiting_for=waiting_for, due_in_s=seconds, events=events, retries=0)
 
 
 def _held_too_long(run: RunState, why: str) -> Outcome | None:
@@ -122,13 +134,19 @@ def _held_too_long(run: RunState, why: str) -> Outcome | None:
 
 
 def intent_lost(run: RunState, which: str) -> Outcome | Later | None:
-    """A condition of the intent failed and nothing happened: the status that fits. None: look afresh at once."""
+    """A condition of the intent failed and nothing happened: the status that fits. None: look afresh at once.
+
+    A write of ours is no sooner closed as never made than the database that it stands in was fenced.
+    """
+    if run.status is Status.EXECUTING:
+        held = (run.now - run.status_since).total_seconds()
+        return Later(due_in_s=max(RESTORED_HOLD_S, min(held / 4, MAX_HOLD_S)))
     pending = run.pending
     assert pending is not None
     if which in ("epoch", "order_busy", "fenced"):
         return hold(run, HOLD_S, waiting_for="order", why=which)
     if which in ("paused", "restored", "tenant_hour"):
-        return hold(run, 5.0, waiting_for="staff", why=which)
+        return hold(run, RESTORED_HOLD_S, waiting_for="staff", why=which)
     if which == "route":
         return endings.escalate(run, "route_not_qualified")
     if which == "attempts":

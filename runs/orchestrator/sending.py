@@ -52,8 +52,10 @@ def executing(run: RunState, ports: Ports) -> Outcome | Later | Send:
 
 def _settled_by_hand(run: RunState) -> Outcome:
     """A person settled the write meanwhile: what was made is verified like any other, what was not is told so."""
-    assert run.writes and run.writes[-1].state in ("confirmed", "not_sent"), "executing holds a write"
+    assert run.writes, "executing holds a write"
     write = run.writes[-1]
+    if write.state in ("failed", "refused"):  # settled by its own timer, while no code of ours could load the run
+        return endings.escalate(run, "refund_failed")
     if write.state == "not_sent":
         return replace(not_made(run, write, "settled_by_staff"), write=None)
     assert write.refund_id is not None, "a refund that was made has an id"

@@ -11,6 +11,7 @@ from agentsite import clock, dbtime, telemetry
 from runs import verifier
 from runs.backends import backend_of
 from runs.contracts import Checked, NewEvent, SeenWrite, WriteChange
+from runs.errors import IntentLost
 from runs.orchestrator.outside import without_connection
 from runs.orchestrator.watching import watch
 from runs.store import own_writes, settled
@@ -79,7 +80,10 @@ def _not_shown(
     if first is not None and dbtime.now() <= first + timedelta(seconds=backend.settle_s / 2):
         return _put_off(found, "absent_once", listed)
     change = WriteChange(key=found.write.key, state="not_sent", answer="proven_absent")
-    settled.settle(found, change, outcome=None, event=_event(found.write.key, "not_sent", None))
+    try:
+        settled.settle(found, change, outcome=None, event=_event(found.write.key, "not_sent", None))
+    except IntentLost as lost:
+        return _put_off(found, lost.which, listed)
     return "settled"
 
 

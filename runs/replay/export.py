@@ -18,6 +18,7 @@ from runs import explain, reply
 from runs.backends import backend_of
 from runs.contracts import SeenObservation
 from runs.models import Attempt, Event, Input, Observation, Run, Turn, Write
+from runs.store.load import listed_from
 from tools.contracts import Json
 
 FORMAT = 1
@@ -78,7 +79,8 @@ def _run(run: Run) -> Json:
         "agent": run.agent, "status": run.status, "reason": run.reason, "waiting_for": run.waiting_for,
         "version": run.version, "versions": run.versions, "release": run.release, "pending_action": run.pending_action,
         "verification": run.verification, "created_at": _time(run.created_at), "updated_at": _time(run.updated_at),
-        "completed_at": _time(run.completed_at), "restored_at": _time(run.restored_at), "usage": _usage(run),
+        "completed_at": _time(run.completed_at), "restored_at": _time(listed_from(run.restored_at)),
+        "usage": _usage(run),
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from runs.errors import Fenced, IntentLost
 from runs.store.admit import AppendedInput, Created, append_input, create, feedback
 from runs.store.anchored import behind, look
 from runs.store.asks import DecidedMeanwhile
-from runs.store.broken import fail_unloadable, looks_due
+from runs.store.broken import fail_unloadable, leave_to_a_person, looks_due
 from runs.store.by_hand import Resolution, Settlement, finish, hurry, look_now
 from runs.store.by_hand import settle as settle_by_hand
 from runs.store.checkpoint import UnreadInput, checkpoint
@@ -39,6 +39,7 @@ __all__ = [
     "due_watches",
     "due_writes",
     "fail_unloadable",
+    "leave_to_a_person",
     "feedback",
     "fence",
     "finish",

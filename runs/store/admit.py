@@ -6,17 +6,18 @@ A door's input and its event are one transaction. An input takes a sequence numb
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
-from agentsite import clock, dbtime
+from agentsite import clock, dbtime, env
 from agentsite.text import storable
 from approvals import queue
 from runs.contracts import Contract, NewEvent
 from runs.errors import RunEnded
 from runs.models import Feedback, Input, Run, RunOrder
 from runs.states import TERMINAL, Status
-from runs.store import events
+from runs.store import anchored, events
 from runs.store.lease import raw_id
 
 EVENT_OF = {
@@ -52,6 +53,7 @@ def create(contract: Contract, *, body_hash: str, callback_url: str = "", releas
     """Insert the run, or find the one of this request: one statement decides, however many arrive at once."""
     with transaction.atomic():
         run = _new_run(contract, body_hash, callback_url, release)
+        run.restored_at = _forgotten_until()
         Run.objects.bulk_create([run], ignore_conflicts=True)
         stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
         new = stored["id"] == run.id
@@ -70,6 +72,15 @@ def _new_run(contract: Contract, body_hash: str, callback_url: str, release: str
         status_since=moment, due_at=moment, enqueued_at=moment, created_at=moment, updated_at=moment,
         versions={"policy": contract.policy_version_pin, "release": release},
     )  # fmt: skip
+
+
+def _forgotten_until() -> datetime | None:
+    """The restore whose lost hours may hold this request, too: asked again, it is a new one to an older database."""
+    fenced_at, demanded_at = anchored.fence_held_still()
+    settings = env.read()
+    window = timedelta(seconds=max(settings.VERIFY_FOR_S, settings.COMMERCE_SETTLE_S or 0))
+    fresh = fenced_at is not None and dbtime.now() < fenced_at + window
+    return demanded_at or (fenced_at if fresh else None)
 
 
 def _first_rows(run: Run, contract: Contract) -> None:

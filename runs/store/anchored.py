@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.db import connection, transaction
+
 from agentsite import anchors, canonical, clock, dbtime, telemetry
 from agentsite.anchors import Anchor
 from agentsite.tenants import switches
@@ -69,10 +71,39 @@ def demands() -> bool:
         return False
     if missing is None:
         return False
-    if switches.demand_fence():
-        put_back(dbtime.now())
+    if _demanded():
         telemetry.log("anchors.behind", kind=missing.kind, run_id=missing.run, at=clock.rfc3339(missing.at))
     return True
+
+
+def _demanded() -> bool:
+    """In one transaction: whoever finds the demand finds the runs marked, too."""
+    with transaction.atomic():
+        if not switches.demand_fence():
+            return False
+        put_back(dbtime.now())
+    return True
+
+
+def begin_fence() -> datetime:
+    """Fence the site, no earlier than what this host sent: a clock may have been set back since."""
+    try:
+        sent_at = max((anchor.at for anchor in anchors.tail()), default=None)
+    except OSError as error:
+        sent_at = None
+        telemetry.log("anchors.unreadable", error=type(error).__name__)
+    at = switches.begin_fence(not_before=sent_at)
+    put_back(at)
+    return at
+
+
+def fence_held_still() -> tuple[datetime | None, datetime | None]:
+    """As `switches.fence`, of the site's row held shared for this transaction; before any run is locked."""
+    share = " FOR SHARE" if connection.vendor == "postgresql" else ""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT fenced_at, fence_demanded_at FROM tenants_site WHERE id = 1" + share)
+        fenced_at, demanded_at = cursor.fetchone() or (None, None)
+    return dbtime.moment(fenced_at), dbtime.moment(demanded_at)
 
 
 def put_back(at: datetime) -> None:
@@ -86,7 +117,7 @@ def look() -> None:
     Raises django.db's errors where the database is away.
     """
     if demands() and not Run.objects.exists():
-        at = switches.begin_fence()
+        at = begin_fence()
         keep_fence(at)
         switches.end_fence(at)
         telemetry.log("fence.of_an_empty_database")

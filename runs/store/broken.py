@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db import transaction
 
 from agentsite import dbtime
@@ -38,6 +40,7 @@ def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
             last_seq=position.seq, chain_head=position.head, due_at=None, lease_token=None, lease_until=None,
             waiting_for=None, completed_at=dbtime.now(), updated_at=dbtime.now(),
         )  # fmt: skip
+        _watch_unverified(run_id)
     return to
 
 
@@ -47,9 +50,22 @@ def looks_due(run_id: str) -> list[str]:
     return list(due.values_list("key", flat=True))
 
 
+def leave_to_a_person(key: str) -> None:
+    """A write whose own row cannot be read: its timer goes on by the hour, and whoever looks it up may settle it."""
+    later = dbtime.now() + timedelta(hours=1)
+    Write.objects.filter(key=key, state__in=("intent", "sent")).update(state="unknown", unknown_since=dbtime.now())
+    Write.objects.filter(key=key, state__in=OPEN_WRITES).update(look_at=later)
+
+
+def _watch_unverified(run_id: str) -> None:
+    """A refund that was answered and never read again is looked at like any other, from now on."""
+    answered = Write.objects.filter(run_id=run_id, state="confirmed", watch_at=None, watched=0)
+    answered.update(watch_at=dbtime.now())
+
+
 def _outcome(run_id: str) -> str:
-    """What was refunded stays told, whoever takes the run over."""
-    states = set(Write.objects.filter(run_id=run_id).values_list("state", flat=True))
-    if "confirmed" in states:
+    """What was refunded and verified stays told, whoever takes the run over."""
+    writes = Write.objects.filter(run_id=run_id).values_list("state", "watch_at", "watched")
+    if any(state == "confirmed" and (watch_at or watched) for state, watch_at, watched in writes):
         return "partly_refunded"
-    return "refund_failed" if "failed" in states else "handed_to_staff"
+    return "refund_failed" if any(state == "failed" for state, *_ in writes) else "handed_to_staff"

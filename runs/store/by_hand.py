@@ -19,7 +19,7 @@ from agentsite.refusals import Refusal
 from agentsite.text import has_forbidden, storable
 from runs.contracts import NewEvent, WriteChange
 from runs.models import LIVE_VALUES, OPEN_WRITES, Attempt, Event, Run, Write
-from runs.store import events, settled
+from runs.store import anchored, events, settled
 from runs.store.lease import raw_id
 from runs.store.money_rows import change_write
 from runs.store.tell import FOUND_BY_STAFF
@@ -152,7 +152,10 @@ def settle(given: Settlement) -> str:
     Raises Refusal; then nothing changed. A worker that was about to send it again is fenced out.
     """
     _readable(given)
+    if not given.made:
+        anchored.demands()
     with transaction.atomic():
+        _not_restored(given)
         run = _run_of(given.key)
         write = Write.objects.get(key=given.key)
         _settleable(write, run, given)
@@ -164,6 +167,15 @@ def settle(given: Settlement) -> str:
             free = {"lease_token": None, "lease_until": None, "lease_deadline": None}
             events.note(run, [event], due_at=dbtime.now(), enqueued_at=None, enqueue_tries=0, **free)
     return run.status
+
+
+def _not_restored(given: Settlement) -> None:
+    """The site's row is held before the run's: while a fence is demanded, nobody says what was not made."""
+    if not given.made and anchored.fence_held_still()[1] is not None:
+        raise Refusal(
+            409, "fence-demanded", "The database is an older one and was not fenced yet.",
+            "What was sent since may be missing from it. Run `manage.py fence`, look once more, then settle it.",
+        )  # fmt: skip
 
 
 def _run_of(key: str) -> Run:

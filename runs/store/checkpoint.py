@@ -18,6 +18,7 @@ from runs.models import Observation, Run, Turn
 from runs.states import TERMINAL, WAITING, Status, next_status
 from runs.store import asks, events, folding, money_rows
 from runs.store.lease import handler_deadline_s, raw_id
+from runs.store.load import listed_from
 
 FAR_S = 315_360_000.0
 
@@ -34,14 +35,19 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
     Raises Fenced (another worker has the run), UnreadInput, or IntentLost; then nothing at all was changed.
     """
     to = next_status(run.status, outcome.on, confirmed_write=bool(run.confirmed), resume=outcome.resume)
+    money_rows.look_before_closing(outcome.write)
     with transaction.atomic():
         released = outcome.intent.release if outcome.intent else outcome.resend
         if released is not None:
             money_rows.lock_switches(run, released)
+        elif outcome.write is not None:
+            money_rows.lock_closing(outcome.write)
         row = _locked(run)
         folded = outcome.folded if outcome.folded is not None else run.folded_input_seq
         if to in TERMINAL and row.last_input_seq > folded:
             raise UnreadInput(to.value)
+        if to is Status.COMPLETED and listed_from(row.restored_at) != run.restored_at:
+            raise UnreadInput("restored")  # what it is about to say was true before the database was put back
         approval_id, asked = asks.apply(run, outcome, to)
         wrote = money_rows.apply(run, outcome, row.last_input_seq)
         _insert_turn(run, outcome)
@@ -56,7 +62,7 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
 
 def _locked(run: RunState) -> Run:
     row = Run.objects.select_for_update().only(
-        "version", "lease_token", "last_seq", "chain_head", "last_input_seq", "approval_id"
+        "version", "lease_token", "last_seq", "chain_head", "last_input_seq", "approval_id", "restored_at"
     ).get(id=run.run_id)  # fmt: skip
     if row.version != run.version or row.lease_token != run.lease:
         raise Fenced(run.run_id)

@@ -45,8 +45,7 @@ def fence(*, reason: str, by: str) -> FenceDone:
     No write of an order goes out before its refunds were listed `settle_s` after this (`write-path.md` 9, M124).
     """
     _, demanded_at = switches.fence()
-    at, note = switches.begin_fence(), storable(reason.strip())[:MAX_NOTE]
-    anchored.put_back(at)
+    at, note = anchored.begin_fence(), storable(reason.strip())[:MAX_NOTE]
     approvals = _void_approvals(at, by, note)
     writes = _doubt_writes(at, by, note)
     anchored.keep_fence(at)
@@ -111,8 +110,8 @@ def _doubt(key: str, at: datetime, by: str, note: str) -> bool:
 
 
 def _doubtful(write: Write, at: datetime) -> dict[str, object]:
-    """A pending one is known to be made; any other is unknown, and its patience begins anew."""
-    looks: dict[str, object] = {"absent_at": None} | ({"look_at": dbtime.now()} if write.look_at else {})
+    """A pending one is known to be made; any other is unknown, and its patience begins anew. One more look at each."""
+    looks: dict[str, object] = {"absent_at": None, "look_at": dbtime.now()}
     return looks if write.state == "pending" else looks | {"state": "unknown", "unknown_since": at}
 
 

@@ -19,6 +19,8 @@ from runs.store.lease import raw_id, readable
 
 BATCH = 500
 GRACE_S = 3.0
+MOST_TRIES = 1000
+"""The column is small; the back-off has long ended its growth."""
 AWAITING = Status.AWAITING_APPROVAL.value
 
 
@@ -114,9 +116,9 @@ def mark_hinted(one: Due) -> bool:
     """Compare-and-set on the hint's time, so that two passes never hint for one row."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_run SET enqueued_at = {dbtime.now_sql()}, enqueue_tries = enqueue_tries + 1 "
+            f"UPDATE runs_run SET enqueued_at = {dbtime.now_sql()}, enqueue_tries = %s "
             "WHERE id = %s AND enqueue_tries = %s",
-            [raw_id(one.run_id), one.tries],
+            [min(one.tries + 1, MOST_TRIES), raw_id(one.run_id), one.tries],
         )
         marked: int = cursor.rowcount
     return marked == 1
@@ -128,5 +130,5 @@ def unmark_hinted(rest: Sequence[Due]) -> None:
         for one in rest:
             cursor.execute(
                 "UPDATE runs_run SET enqueued_at = NULL, enqueue_tries = %s WHERE id = %s AND enqueue_tries = %s",
-                [one.tries, raw_id(one.run_id), one.tries + 1],
+                [one.tries, raw_id(one.run_id), min(one.tries + 1, MOST_TRIES)],
             )

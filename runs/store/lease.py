@@ -15,7 +15,10 @@ from runs.models import LIVE_VALUES
 from runs.states import Status
 
 NEWER_FOR_S = 86400.0
-"""How long a run of a newer schema is left to newer code; untouched for a day, it is anybody's, and fails by name."""
+"""How long a run of a newer schema is left to newer code; due and untouched for a day, it is anybody's, and fails by
+name. One that waits for a person touches nothing for days and is due to nobody meanwhile."""
+GIVEN_BACK = 8
+"""Times the hint for such a run is sent again at once."""
 
 # A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
 _DECIDED = (
@@ -59,7 +62,8 @@ def readable() -> tuple[str, list[Any]]:
 
     Two releases on one database: what the newer admitted waits for the newer, whoever gets its hint.
     """
-    return f"(schema <= {SCHEMA} OR updated_at < {dbtime.plus_sql()})", [dbtime.plus_param(-NEWER_FOR_S)]
+    old, age = dbtime.plus_sql(), dbtime.plus_param(-NEWER_FOR_S)
+    return f"(schema <= {SCHEMA} OR (due_at < {old} AND updated_at < {old}))", [age, age]
 
 
 def claim(run_id: str) -> Claimed | None:
@@ -83,10 +87,14 @@ def claim(run_id: str) -> Claimed | None:
 
 
 def _leave_to_newer(run_id: str) -> None:
-    """The hint for a run that only newer code can read was taken in vain: a sweeper of that code may send another."""
+    """The hint for a run that only newer code can read was taken in vain: a sweeper of that code may send another.
+
+    A few times at once; where nobody of that code consumes the queue, the row's own back-off holds.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_run SET enqueued_at = NULL WHERE id = %s AND schema > {SCHEMA} AND lease_token IS NULL",
+            f"UPDATE runs_run SET enqueued_at = NULL WHERE id = %s AND schema > {SCHEMA} AND lease_token IS NULL "
+            f"AND enqueue_tries < {GIVEN_BACK}",
             [raw_id(run_id)],
         )
 

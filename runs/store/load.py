@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import ValidationError
 
-from agentsite import dbtime
+from agentsite import dbtime, env
 from agentsite.money import Money
 from approvals import queue
 from approvals.models import Approval
@@ -40,6 +40,13 @@ def load(run_id: str, token: str) -> RunState:
         raise UnknownSchema(f"{type(error).__name__}: {error}") from None
 
 
+def listed_from(restored_at: datetime | None) -> datetime | None:
+    """From when on a list shows whatever was made before a restore; None for a run that never came back from one."""
+    settings = env.read()
+    settle_s = settings.VERIFY_FOR_S if settings.COMMERCE_SETTLE_S is None else settings.COMMERCE_SETTLE_S
+    return None if restored_at is None else restored_at + timedelta(seconds=settle_s)
+
+
 def _state(row: Run, run_id: str, token: str) -> RunState:
     now = dbtime.now()
     pending = row.pending_action
@@ -53,7 +60,7 @@ def _state(row: Run, run_id: str, token: str) -> RunState:
         model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
         output_tokens=row.output_tokens, cost_micros=row.cost_micros, active_ms=row.active_ms, repairs=row.repairs,
         retries=row.retries, voids=row.voids, attempts=row.attempts, lease=token, now=now,
-        down_since=row.down_since, restored_at=row.restored_at,
+        down_since=row.down_since, restored_at=listed_from(row.restored_at),
         observations=observations(run_id), turns=_turns(run_id), writes=writes(run_id),
         approval=_approval(row, now), inputs=_inputs(row),
     )  # fmt: skip

@@ -21,7 +21,8 @@ from runs.states import On
 from runs.store import anchored, events, folding
 from tools.contracts import OwnWrite, Refund, Release, SentMark, UsedSoFar
 
-GONE = ("not_sent", "refused", "failed")
+NEVER_MADE = "not_sent"
+GONE = (NEVER_MADE, "refused", "failed")
 CLOSED = ("confirmed", "failed", "refused", "not_sent")
 ORDER_WINDOW = timedelta(days=30)
 SEND_MARGIN_S = 5.0
@@ -53,6 +54,21 @@ def _held(tenant_id: str) -> tuple[str | None, datetime | None]:
     if paused or (tenant and tenant[0]):
         return "paused", None
     return "restored" if demanded is not None else None, dbtime.moment(fenced_at)
+
+
+def look_before_closing(change: WriteChange | None) -> None:
+    """Before the transaction that closes a write as never made: a database that lacks what was sent demands a fence."""
+    if change is not None and change.state == NEVER_MADE:
+        anchored.demands()
+
+
+def lock_closing(change: WriteChange) -> None:
+    """Hold the fence still where a write is closed as never made. Raises IntentLost `restored` while it is demanded.
+
+    Absence is proven by the attempts on record, and an older database has forgotten some: only a fence doubts them.
+    """
+    if change.state == NEVER_MADE and anchored.fence_held_still()[1] is not None:
+        raise IntentLost("restored")
 
 
 def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEvent, ...]:

@@ -13,11 +13,12 @@ from django.db.models import F
 
 from agentsite import dbtime
 from runs.contracts import NewEvent, SeenWrite, WriteChange
+from runs.errors import IntentLost
 from runs.models import OPEN_WRITES, Attempt, Run, Write
 from runs.states import TERMINAL
 from runs.store import events
 from runs.store.load import seen_write
-from runs.store.money_rows import change_write
+from runs.store.money_rows import NEVER_MADE, change_write, lock_closing, look_before_closing
 from tools.contracts import Refund
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -37,8 +38,8 @@ ENDED = frozenset(s.value for s in TERMINAL)
 class OpenWrite:
     """An open write that outlived its run, with what a late look needs.
 
-    `lease` is empty for a run that has ended. Where no code can load a run that lives, it is the token by which the
-    looker holds it, and `ended_at` is when the write began.
+    `seen_seq` is its run's last event at that moment. `lease` is empty for a run that has ended. Where no code can load
+    a run that lives, it is the token by which the looker holds it, and `ended_at` is when the write began.
     """
 
     write: SeenWrite
@@ -48,6 +49,7 @@ class OpenWrite:
     trace_id: str
     ended_at: datetime
     others: tuple[str, ...]
+    seen_seq: int
     lease: str = ""
 
 
@@ -75,7 +77,7 @@ def open_write(key: str, *, lease: str = "") -> OpenWrite | None:
     return OpenWrite(
         write=seen_write(row, tries), run_id=str(row.run_id), tenant_id=row.tenant_id, agent=run.agent,
         trace_id=run.trace_id, ended_at=row.intent_at if lease else run.completed_at or run.updated_at,
-        others=states_beside(row), lease=lease,
+        others=states_beside(row), seen_seq=run.last_seq, lease=lease,
     )  # fmt: skip
 
 
@@ -126,12 +128,20 @@ def refund_wire(refund: Refund) -> dict[str, object]:
 
 
 def settle(found: OpenWrite, change: WriteChange, *, outcome: str | None, event: NewEvent) -> None:
-    """Close the write and correct the outcome of a run that has ended, with events, in one transaction."""
+    """Close the write and correct the outcome of a run that has ended, with events, in one transaction.
+
+    Raises IntentLost, `restored` while a fence is demanded and `fenced` where what proved an absence changed since it
+    was read; then nothing changed.
+    """
+    look_before_closing(change)
     with transaction.atomic():
+        lock_closing(change)
         run = _held(found)
         still_open = Write.objects.filter(key=change.key, state__in=OPEN_WRITES).exists()
         if run is None or not still_open:
             return
+        if change.state == NEVER_MADE and run.last_seq != found.seen_seq:
+            raise IntentLost("fenced")
         change_write(change, watch=change.state == "confirmed")
         told = (failed_notice(change.key),) if change.state == "failed" else ()
         corrected(run, outcome if run.status in ENDED else None, event, *told)

@@ -9,7 +9,7 @@ from runs.contracts import RunState, SeenWrite
 from runs.models import Input, Run, Write
 from runs.states import Status
 from runs.store.admit import STAFF
-from runs.store.load import observations
+from runs.store.load import listed_from, observations
 
 FOUND_BY_STAFF = "found_by_staff"
 
@@ -27,7 +27,7 @@ def story(run_id: str) -> reply.Story:
         ],
         approval=_story_approval(approval.status, approval.reason) if approval else None,
         dependency=row.dependency, cancel_asked=_client_cancelled(run_id),
-        said=row.reply if row.outcome == "resolved_by_staff" else None, restored_at=row.restored_at,
+        said=row.reply if row.outcome == "resolved_by_staff" else None, restored_at=listed_from(row.restored_at),
     )  # fmt: skip
 
 

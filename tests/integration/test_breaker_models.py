@@ -14,6 +14,7 @@ from runs.errors import ModelError, ModelRefused, ModelUnavailable
 from runs.inference import gateway
 from runs.models import Run
 from runs.orchestrator import calling, turns
+from runs.orchestrator.ports import LIVE
 from tests.between import due_in_s, make_due
 from tests.breakers import time_goes_by
 from tests.integration.test_dialect_runs import admit, reach
@@ -90,6 +91,26 @@ def test_run_with_little_time_left_says_nothing_of_the_provider(world: World) ->
         world.settings(MODEL_TIMEOUT_S="0.3")
         assert ask(timeout_s=0.3) == "model_timeout"
         assert state() == "open"
+
+
+@pytest.mark.parametrize(("timeout_s", "states"), [("2", ["open"]), ("30", [])])
+def test_call_of_a_run_that_times_out_counts_if_it_had_a_fair_share_of_time(
+    world: World, timeout_s: str, states: list[str]
+) -> None:
+    """The whole path: what a turn leaves of its budget is always less than the timeout of a call."""
+    with ModelServer(OPENAI, always=Fault(pause_s=3)) as server:
+        _open(world, server, MODEL_TIMEOUT_S=timeout_s, RETRY_S="60")
+        run = world.resume(admit(world, limits={"deadline_ms": 1000}))
+        assert [e["error"] for e in world.events(run, "model.failed")] == ["model_timeout"]
+        assert (len(server.requests), [state() for _ in Breaker.objects.filter(dependency="openai")]) == (1, states)
+    assert world.posts() == []
+
+
+def test_turn_with_all_of_its_time_counts_a_timeout(world: World) -> None:
+    with ModelServer(OPENAI, always=Fault(pause_s=2)) as server:
+        _open(world, server, MODEL_TIMEOUT_S="0.5")
+        called = turns._call(states_8472.state(), prompt(), LIVE)
+        assert (called.error and called.error.slug, state()) == ("model_timeout", "open")
 
 
 def test_of_all_that_wait_one_probes(world: World) -> None:

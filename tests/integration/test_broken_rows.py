@@ -43,7 +43,7 @@ BROKEN: dict[str, tuple[str, str]] = {
 
 
 def fails_by_name(world: World, run: Run) -> None:
-    make_due(run)
+    put_back(Run.objects.filter(pk=run.pk), due_at=NEWER_FOR_S + 60)
     assert world.step(run) == "failed"
     run = world.fresh(run)
     assert (run.status, run.reason, run.outcome, run.due_at, run.lease_token) == (
@@ -76,7 +76,7 @@ def test_run_of_a_newer_schema_waits_for_newer_code_and_fails_after_a_day(world:
     run = world.start()
     Run.objects.update(schema=99)
     make_due(run)
-    put_back(Run.objects.all(), updated_at=NEWER_FOR_S - 60)
+    put_back(Run.objects.all(), updated_at=NEWER_FOR_S + 60)
     assert (world.step(run), store.due_unhinted(queues.PASSES, patient=False)) == (None, [])
     assert (world.fresh(run).status, world.approval(run).status) == ("awaiting_approval", "pending")
     put_back(Run.objects.all(), updated_at=NEWER_FOR_S + 60)

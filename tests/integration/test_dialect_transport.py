@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -21,6 +24,7 @@ from tests.loopback import closed_port
 from tests.models.server import KEY, Fault, ModelServer, limited, prompt_in, scripted
 from tests.models.speaking import ANTHROPIC, ANTHROPIC_XML, OPENAI, PROVIDERS, Said
 from tests.unit.states_8472 import TOOLS, gathered, state
+from tools.adapters import http
 
 Ask = Callable[..., LLMTurnResult]
 HELLO = Said(text="Hello.", thinking="Hm.", usage=(100, 20, 60))
@@ -147,6 +151,84 @@ def test_answer_without_an_end_is_cut_at_its_limit(ask: Ask, monkeypatch: pytest
     monkeypatch.setattr("runs.inference.transport.MAX_ANSWER_BYTES", 10_000)
     with ModelServer(OPENAI, always=Fault(raw=b"x" * 20_000)) as server:
         assert asked(server, ask).slug == "model_answer_too_large"
+
+
+def test_silence_within_a_stream_ends_it_long_before_the_call_s_time(ask: Ask) -> None:
+    started = time.monotonic()
+    with ModelServer(OPENAI, scripted(OPENAI, [HELLO]), always=Fault(every_s=1)) as server:
+        assert asked(server, ask, timeout_s=60, MODEL_SILENCE_S="0.2").slug == "model_timeout"
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("streamed", ["0", "1"])
+def test_wait_for_the_first_byte_is_no_silence(streamed: str, ask: Ask) -> None:
+    """A model that thinks before it speaks, or speaks whole, has all of the call's time."""
+    with ModelServer(OPENAI, scripted(OPENAI, [HELLO]), always=Fault(pause_s=1)) as server:
+        assert ask(server, MODEL_STREAM=streamed, MODEL_SILENCE_S="0.5").text == "Hello."
+
+
+class _Halting(BaseHTTPRequestHandler):
+    """Half a body, a second of nothing, the other half."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", self.path[1:])
+        self.send_header("Content-Length", "8")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(b"half")
+            time.sleep(1)
+            self.wfile.write(b"half")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent."""
+
+
+def halting(kind: str) -> bytes:
+    """The body of such an answer of this kind, read with patience for a fifth of a second of silence."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Halting) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/{kind}"
+        try:
+            with http.Client().stream("POST", url, headers={}, body=b"", timeout_s=20, silence_s=0.2) as answer:
+                return b"".join(answer.chunks)
+        finally:
+            server.shutdown()
+
+
+def test_only_a_body_of_events_is_held_to_the_limit_of_silence() -> None:
+    assert halting("application/json") == b"halfhalf"
+    with pytest.raises(http.TooSlow):
+        halting("text/event-stream")
+    # The limit ends with its call: the next one on this thread waits again.
+    assert halting("application/json") == b"halfhalf"
+
+
+USAGES = [
+    ({"prompt_tokens": 90}, (90, 25)), ({"completion_tokens": 9}, (0, 9)), ({}, (0, 25)),
+    ({"prompt_tokens": 90, "completion_tokens": 9}, (90, 9)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("usage", "counted"), USAGES)
+def test_count_that_a_server_does_not_name_is_estimated(
+    usage: dict[str, int], counted: tuple[int, int], ask: Ask
+) -> None:
+    """M6: a cap on output holds with a server that counts the input alone, and the other way round."""
+    choice = {"message": {"content": "x" * 100}, "finish_reason": "stop"}
+    with ModelServer(OPENAI, always=Fault(body={"choices": [choice], "usage": usage})) as server:
+        turn = ask(server)
+    prompt = build_prompt(state(gathered()), TOOLS)
+    estimated = sum(-(-len(m.content.encode()) // 4) for m in prompt.messages)
+    assert (turn.input_tokens, turn.output_tokens) == (counted[0] or estimated, counted[1])
+
+
+def test_broken_answers_are_counted_too(ask: Ask) -> None:
+    """Else a model that only ever breaks its dialect would spend nothing."""
+    with ModelServer(OPENAI, always=Fault(body={"choices": [{"message": {"content": 5}}] * 50})) as server:
+        turn = ask(server)
+    assert turn.fault == "invalid_answer" and turn.input_tokens > 1000 and turn.output_tokens > 300
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from agentsite import clock
+from agentsite import anchors, clock, dbtime
+from agentsite.anchors import WRITE, Anchor
 from agentsite.tenants import switches
+from agentsite.tenants.models import Site
 from approvals.models import Approval
 from runs import store
 from runs.contracts import Outcome
 from runs.models import Attempt, Run, Write
 from runs.orchestrator import Later, Send
-from runs.store import fencing
+from runs.store import anchored, fencing
 from tests.between import after_look, due_in_s, make_due, put_back
 from tests.restoring import (
     LONG_S,
@@ -33,7 +35,7 @@ from tests.restoring import (
     settles_in,
     shows,
 )
-from tests.world import KEY, TENANT, World, s0, worker_dies
+from tests.world import KEY, TENANT, World, final, s0, worker_dies
 
 
 def demand() -> None:
@@ -73,6 +75,7 @@ def test_nothing_leaves_an_older_database_even_for_a_new_yes(world: World) -> No
     done = fence()
     assert (done.demanded, done.approvals, done.writes) == (True, 1, 0)
     shows(world)
+    put_back(Run.objects.all(), restored_at=60)  # what the lists show from now on is all there is
     run = world.resume(run, until="completed", limit_s=90)
     assert (world.sandbox.posts(), made_of(world)) == ([], [made["refund_id"]])
     assert made["refund_id"] in (run.reply or "")
@@ -272,6 +275,75 @@ def test_system_that_promises_nothing_is_waited_for_as_long_as_a_refund_may_stay
     run = world.resume(run, until="completed", limit_s=90)
     assert (run.outcome, held(world, run), len(world.posts())) == ("refunded", ["fenced"], 1)
     assert Write.objects.get().intent_at > done.at + timedelta(seconds=2)
+
+
+# --- a clock that was set back, and a death between two commits ---------------------------------------------------
+
+
+def test_fence_of_a_clock_that_went_back_is_later_than_the_last_one(world: World) -> None:
+    last = fence().at + timedelta(hours=1)
+    Site.objects.update(fenced_at=last)
+    switches.demand_fence()
+    done = fence()
+    assert (done.demanded, switches.fence()) == (True, (done.at, None))
+    assert done.at == last + timedelta(microseconds=1)
+
+
+def test_fence_is_no_earlier_than_what_the_database_lost(world: World) -> None:
+    """Sent when the clock was ahead; a fence before it would be demanded anew for ever."""
+    sent_at = dbtime.now().replace(microsecond=0) + timedelta(hours=1)
+    run = world.start()
+    anchors.append(Anchor(kind=WRITE, at=sent_at, run=str(run.pk), seq=900, mac="ab" * 32))
+    store.look()
+    assert switches.fence()[1] is not None
+    done = fence()
+    assert (done.at, store.behind(), switches.fence()[1]) == (sent_at, None, None)
+    assert not anchored.demands() and world.fresh(run).restored_at == sent_at
+
+
+def test_demand_without_its_marks_on_the_runs_is_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ask(world)
+    backup = Backup()
+    world.approve(run)
+    worker_dies(run, after="sent")
+    backup.put_back(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(anchored, "put_back", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            anchored.demands()
+    assert (switches.fence()[1], world.fresh(run).restored_at) == (None, None)
+    assert anchored.demands()
+    assert switches.fence()[1] is not None and world.fresh(run).restored_at is not None
+
+
+# --- requests that are sent again ------------------------------------------------------------------------------
+
+
+def test_request_that_comes_soon_after_a_restore_may_be_one_of_the_lost_hours(world: World) -> None:
+    switches.demand_fence()
+    assert world.admit("req-1").restored_at == switches.fence()[1]
+    at = fence().at
+    assert (world.fresh(Run.objects.get(request_id="req-1")).restored_at, world.admit("req-2").restored_at) == (at, at)
+    put_back(Site.objects.all(), fenced_at=601)
+    assert world.admit("req-3").restored_at is None
+
+
+@pytest.mark.parametrize("moment", ["demanded", "fenced"])
+def test_request_sent_again_is_not_told_that_nothing_was_refunded(world: World, moment: str) -> None:
+    """The backup knows nothing of it; its refund was made."""
+    backup = Backup()
+    run = ask(world)
+    world.approve(run)
+    assert world.resume(run).outcome == "refunded"
+    backup.put_back(world)
+    store.look()
+    if moment == "fenced":
+        fence()
+    run = world.start(script=[final()])
+    assert (run.status, run.reason, "No refund has been issued" in world.said(run)) == (
+        "escalated", "needs_a_person", False,
+    )  # fmt: skip
+    assert (len(world.refunds()), world.sandbox.posts()) == (1, [])
 
 
 # --- the command -----------------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_replay_counts_what_earlier_runs_refunded_on_the_order(world: World) -> 
 def test_replay_of_a_run_that_no_code_can_load(world: World) -> None:
     run = world.start()
     Run.objects.filter(pk=run.pk).update(schema=99)
-    put_back(Run.objects.filter(pk=run.pk), updated_at=NEWER_FOR_S + 60, due_at=60)
+    put_back(Run.objects.filter(pk=run.pk), updated_at=NEWER_FOR_S + 60, due_at=NEWER_FOR_S + 60)
     assert world.step(world.fresh(run)) == "failed"
     assert "schema_unknown: schema 99, known: 1" in fails(1, "replay", "req-8472")
     Run.objects.filter(pk=run.pk).update(schema=1)

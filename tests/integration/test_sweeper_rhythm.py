@@ -14,7 +14,7 @@ from runs import store, sweeper
 from runs.models import OPEN_WRITES, Process, Run, Sweeper, Write
 from runs.store import hints, settled
 from tests.between import put_back
-from tests.world import World
+from tests.world import World, in_new_process
 
 POSTGRES = connection.vendor == "postgresql"
 
@@ -36,6 +36,70 @@ def test_pass_is_not_made_again_while_the_last_one_is_fresh(world: World) -> Non
     put_back(Sweeper.objects.all(), last_pass_at=10 * sweeper.SOONEST + 0.5)
     assert sweeper.sweep(every_s=10) is not None
     assert sweeper.sweep() is not None  # whoever asks for one by hand gets it
+
+
+FORKS = """
+import os, threading
+from runs import sweeper
+inside, go, forked = threading.Event(), threading.Event(), threading.Event()
+def slow(**_):
+    inside.set()
+    go.wait(20)
+sweeper.sweep = slow
+thread = sweeper.Thread(kind="worker")
+thread._say_so = lambda: None
+thread.start()
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    forked.set()
+assert inside.wait(20)
+threading.Thread(target=fork, daemon=True).start()
+early = forked.wait(0.5)
+go.set()
+print(early, forked.wait(20), flush=True)
+os._exit(0)
+"""
+
+
+def test_no_process_is_forked_while_a_pass_holds_a_connection() -> None:
+    """A pool of processes is filled up at any moment; what a child inherits of SQLite destroys the file."""
+    assert in_new_process(FORKS) == "False True"
+
+
+@pytest.mark.parametrize("column", ["last_pass_at", "until"])
+def test_times_of_a_clock_that_was_set_back_hold_no_sweeper(world: World, column: str) -> None:
+    sweeper.sweep()
+    put_back(Sweeper.objects.all(), **({"last_pass_at": 60.0} | {column: -3600.0}))
+    assert sweeper.sweep(every_s=1) is not None
+
+
+def test_hints_are_counted_no_further_than_their_column_holds(world: World) -> None:
+    run = world.admit()
+    Run.objects.update(enqueue_tries=hints.MOST_TRIES, enqueued_at=None)
+    [due] = store.due_unhinted(queues.PASSES, patient=False)
+    assert store.mark_hinted(due) and world.fresh(run).enqueue_tries == hints.MOST_TRIES
+
+
+@pytest.mark.parametrize(("tries", "again"), [(7, True), (8, False)])
+def test_hint_that_older_code_took_is_sent_again_at_once_a_few_times(world: World, tries: int, again: bool) -> None:
+    run = world.admit()
+    Run.objects.update(schema=99, enqueue_tries=tries, enqueued_at=dbtime.now())
+    assert store.claim(str(run.pk)) is None
+    assert (world.fresh(run).enqueued_at is None) is again
+
+
+def test_late_looks_wait_while_the_queue_of_writes_is_crowded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hinted: list[str] = []
+    monkeypatch.setattr(queues, "nudge_settle", hinted.append)
+    monkeypatch.setattr(store, "due_writes", lambda: ["a write"])
+    monkeypatch.setattr(store, "due_watches", list)
+    for depth in (sweeper.LATE_ROOM, sweeper.LATE_ROOM - 1):
+        monkeypatch.setattr(queues, "depth", lambda queue, depth=depth: depth)
+        sweeper.sweep()
+    assert hinted == ["a write"]
 
 
 def test_pass_that_finds_nothing_asks_the_broker_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

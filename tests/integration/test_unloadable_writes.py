@@ -112,3 +112,30 @@ def test_timer_leaves_the_write_of_a_run_that_another_worker_holds(world: World)
     assert world.events(run, "write.reconciled") == []
     assert settle(KEY) == "closed"
     assert write().state == "sent"
+
+
+def test_refund_that_nobody_has_verified_is_not_called_confirmed_and_is_watched(world: World) -> None:
+    """Answered, and the independent read still due when the run became unreadable."""
+    world.sandbox.fault("POST /v1/refunds", "hide:60")
+    run = world.start()
+    world.approve(run)
+    run = world.resume(run, patience_s=0)
+    assert (run.status, write().state) == ("executed", "confirmed")
+    whole = canonical_text(run.contract)
+    store_raw(run, "contract", "{}")
+    assert look(world, run) == "failed"
+    assert ended(run) == ("failed", "schema_unknown", "handed_to_staff")
+    store_raw(run, "contract", whole)
+    assert write().watch_at is not None
+    assert "has been made and confirmed" not in world.said(run)
+    assert "we have not confirmed it yet" in world.said(run)
+
+
+def test_write_whose_own_row_cannot_be_read_is_left_to_a_person_and_stops_nobody(world: World) -> None:
+    run = unloadable(world, "sent")
+    Write.objects.update(currency="???")
+    assert look(world, run) is None
+    Write.objects.update(currency="INR")
+    assert (write().state, world.posts()) == ("unknown", [])
+    look_at = write().look_at
+    assert look_at is not None and look_at > dbtime.now() + timedelta(minutes=50)

@@ -304,3 +304,23 @@ def test_tokens_are_counted_whole_and_believed_only_as_counts(
 
 def test_answer_that_names_no_model_names_none() -> None:
     assert decode(BY_PROVIDER[ANTHROPIC], b'{"content": [], "stop_reason": "end_turn"}').model == ""
+
+
+@pytest.mark.parametrize("provider", [ANTHROPIC, ANTHROPIC_XML])
+def test_block_off_the_wire_with_the_field_of_our_own_fold_is_not_believed(provider: str) -> None:
+    """Else one call would have two sets of arguments, of which an intermediary saw and passed the other."""
+    body = message({**use({"order_id": "8472"}, "get_order"), "input_json": '{"order_id": "8471"}'})
+    assert became(provider, body) == "told: invalid_answer"
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [({"prompt_tokens": 90, "completion_tokens": 9}, (90, 9)), ({"prompt_tokens": 90}, (90, 0)), ("lots", (0, 0))],
+)
+def test_tokens_of_a_broken_answer_are_known_or_estimated(usage: Any, counted: tuple[int, int]) -> None:
+    body = {"choices": [{"message": {"content": 5, "reasoning": "x" * 460}}], "usage": usage}
+    sent = json.dumps(body).encode()
+    turn = decode(BY_PROVIDER[OPENAI], sent)
+    estimated = -(-len(sent) // 4)
+    assert (turn.fault, turn.input_tokens) == ("invalid_answer", counted[0]) and estimated > 115
+    assert turn.output_tokens == (counted[1] or estimated)

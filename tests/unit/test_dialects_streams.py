@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from runs.inference.dialects import BY_PROVIDER
+from runs.inference.dialects.answers import decode_stream, recall
 from tests.models import speaking
-from tests.models.speaking import ANTHROPIC, OPENAI, Json, Said, event
+from tests.models.speaking import ANTHROPIC, ANTHROPIC_XML, OPENAI, Json, Said, event
 from tests.unit.test_dialects_kinds import ARGUMENTS, ORDER, REFUND, became, use
 
 
@@ -133,6 +135,12 @@ def test_openai_stream(body: bytes, becomes: str) -> None:
 
 TEXT_START = event("content_block_start", index=0, content_block={"type": "text", "text": ""})
 STOP = event("content_block_stop", index=0)
+
+
+def stopping(reason: str | None) -> str:
+    return event("message_delta", delta={"stop_reason": reason})
+
+
 ANTHROPIC_STREAMS = {
     "two_calls": (blocks(call_block(0, ORDER, "get_order"), call_block(1, ORDER, "get_payments")),
                   "get_order get_payments"),
@@ -170,6 +178,21 @@ ANTHROPIC_STREAMS = {
     "a_refused_key_inside": (blocks(event("error", error={"type": "authentication_error"})),
                              "final: model_key_refused"),
     "garbage_inside": (blocks("data: oops"), "later: not_json"),
+    "two_stop_reasons": (blocks(call_block(0, REFUND), stopping("max_tokens")), "told: invalid_answer"),
+    "one_stop_reason_twice": (blocks(call_block(0, REFUND), stopping("tool_use")), "issue_refund"),
+    "a_stop_reason_then_null": (
+        blocks(call_block(0, REFUND), stopping("max_tokens"), stopping(None), event("message_stop")),
+        "told: cut_by_length"),
+    "null_then_a_stop_reason": (blocks(call_block(0, REFUND), stopping(None)), "issue_refund"),
+    "a_piece_after_the_stop_reason": (
+        blocks(call_block(0, '{"order_id": "847', "get_order", closed=False), stopping("tool_use"),
+               grown(0, "input_json_delta", partial_json='2"}'), STOP), "told: invalid_answer"),
+    "a_block_after_the_stop_reason": (
+        blocks(call_block(0, ORDER, "get_order"), stopping("tool_use"), call_block(1, ORDER, "get_payments")),
+        "told: invalid_answer"),
+    "a_start_with_our_own_field": (
+        blocks(event("content_block_start", index=0, content_block={**use({}), "input_json": REFUND}), STOP),
+        "told: invalid_answer"),
     "nothing": (b"", "later: stream_cut"),
 }  # fmt: skip
 
@@ -177,3 +200,36 @@ ANTHROPIC_STREAMS = {
 @pytest.mark.parametrize(("body", "becomes"), ANTHROPIC_STREAMS.values(), ids=ANTHROPIC_STREAMS)
 def test_anthropic_stream(body: bytes, becomes: str) -> None:
     assert became(ANTHROPIC, body, streamed=True) == becomes
+
+
+def test_text_dialect_reads_no_stream_on_after_its_stop_reason() -> None:
+    more = grown(0, "text_delta", text="and more")
+    assert became(ANTHROPIC_XML, blocks(TEXT_START, stopping("end_turn"), more, STOP), streamed=True) == (
+        "told: invalid_answer"
+    )
+
+
+# --- tokens of a stream that breaks
+
+HUNDRED = "x" * 400
+USED = b'data: {"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 9}}\n\n'
+BROKEN = [
+    (OPENAI, chunks({"content": HUNDRED}, {"tool_calls": 5}), (0, 114)),  # with the event that broke it
+    (OPENAI, USED + chunks({"tool_calls": 5}), (90, 9)),
+    (ANTHROPIC, blocks(TEXT_START, grown(0, "text_delta", text=HUNDRED), grown(0, "input_json_delta")), (0, 121)),
+]
+
+
+@pytest.mark.parametrize(("provider", "body", "counted"), BROKEN, ids=["estimated", "named", "estimated_blocks"])
+def test_tokens_of_a_broken_stream_are_known_or_estimated(provider: str, body: bytes, counted: tuple[int, int]) -> None:
+    turn = decode_stream(BY_PROVIDER[provider], [body])
+    assert (turn.fault, turn.input_tokens, turn.output_tokens) == ("invalid_answer", *counted)
+    assert recall(BY_PROVIDER[provider], turn.raw) == turn
+
+
+def test_first_count_of_an_anthropic_stream_is_no_count_of_its_output() -> None:
+    usage = {"input_tokens": 90, "output_tokens": 1}
+    start = event("message_start", message={"type": "message", "model": "m", "usage": usage})
+    events = [start, TEXT_START, grown(0, "text_delta", text=HUNDRED), grown(7, "text_delta")]
+    turn = decode_stream(BY_PROVIDER[ANTHROPIC], ["".join(f"{e}\n\n" for e in events).encode()])
+    assert (turn.fault, turn.input_tokens) == ("ambiguous_calls", 90) and turn.output_tokens > 100

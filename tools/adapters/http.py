@@ -41,7 +41,11 @@ MAX_MODEL_CONNECTIONS = 2000
 KEEPALIVE_S = 5.0
 HEADERS = {"User-Agent": f"agentsite/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
 
+EVENTS = "text/event-stream"
+
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
+# Seconds a socket may wait for the next bytes of an answer; without a limit of its own until a stream has begun.
+_silence_s: ContextVar[float] = ContextVar("silence_s", default=math.inf)
 
 
 class HttpError(Exception):
@@ -162,21 +166,27 @@ class Client:
         body: bytes | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> Iterator[Streamed]:
-        """One exchange within `timeout_s` seconds in all, its body handed on as it comes; no more than `silence_s`
-        seconds without a byte. Leaving early ends the connection. Raises HttpError, while the body is read too."""
+        """One exchange within `timeout_s` seconds in all, its body handed on as it comes. Leaving early ends the
+        connection. Raises HttpError, while the body is read too.
+
+        `silence_s` bounds each silence within a body of events, in seconds, from its first byte on. The wait for that
+        byte, and an answer that is no stream of events, may take all of `timeout_s`.
+        """
         with _translated(ConnectFailed):
-            timeout = _timeout(timeout_s, min(silence_s, timeout_s))
-            request = self._client.build_request(method, url, headers=dict(headers), content=body, timeout=timeout)
-        mark = _ends_at.set(clock.monotonic() + timeout_s)
+            request = self._client.build_request(
+                method, url, headers=dict(headers), content=body, timeout=_timeout(timeout_s)
+            )
+        mark, quiet = _ends_at.set(clock.monotonic() + timeout_s), _silence_s.set(math.inf)
         try:
             with _translated(TransportFailed):
                 response = self._client.send(request, stream=True)
             try:
-                chunks = _chunks(response, max_bytes)
+                chunks = _bounded(_chunks(response, max_bytes), silence_s if _is_events(response) else math.inf)
                 yield Streamed(status=response.status_code, headers=dict(response.headers), chunks=chunks)
             finally:
                 response.close()
         finally:
+            _silence_s.reset(quiet)
             _ends_at.reset(mark)
 
     def _exchange(self, request: httpx.Request, max_bytes: int) -> Reply:
@@ -212,9 +222,20 @@ def _models_of(pid: int) -> Client:
     return Client(_transport(MAX_MODEL_CONNECTIONS))
 
 
-def _timeout(timeout_s: float, read_s: float | None = None) -> httpx.Timeout:
+def _timeout(timeout_s: float) -> httpx.Timeout:
     connect = min(CONNECT_TIMEOUT_S, timeout_s)
-    return httpx.Timeout(timeout_s, connect=connect, pool=connect, read=timeout_s if read_s is None else read_s)
+    return httpx.Timeout(timeout_s, connect=connect, pool=connect)
+
+
+def _is_events(response: httpx.Response) -> bool:
+    return EVENTS in response.headers.get("content-type", "").lower()
+
+
+def _bounded(chunks: Iterator[bytes], silence_s: float) -> Iterator[bytes]:
+    """The chunks; from the first on, no socket of this call waits longer than this for the next bytes."""
+    for chunk in chunks:
+        _silence_s.set(silence_s)
+        yield chunk
 
 
 def _chunks(response: httpx.Response, max_bytes: int) -> Iterator[bytes]:
@@ -257,7 +278,7 @@ class _Stream(httpcore.NetworkStream):
         self._stream = stream
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, _left_s(timeout, httpcore.ReadTimeout))
+        return self._stream.read(max_bytes, min(_left_s(timeout, httpcore.ReadTimeout), _silence_s.get()))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._stream.write(buffer, _left_s(timeout, httpcore.WriteTimeout))

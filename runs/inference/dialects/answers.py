@@ -16,13 +16,14 @@ from typing import Any
 from agentsite.canonical import NotStrictJson, strict_loads
 from runs.contracts import LLMTurnResult
 from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
-from runs.inference.dialects.dialect import FAULTS, Dialect, Faulty
+from runs.inference.dialects.dialect import FAULTS, Counts, Dialect, Faulty
 from runs.inference.dialects.sse import Events
 from tools.contracts import Json
 
 MAX_RAW = 256 * 1024
 MAX_SAID = 2000
 MAX_COUNT = 1_000_000_000
+BYTES_PER_TOKEN = 4
 
 _TOO_LONG = re.compile(
     r"context[_ ]length|context[_ ]window|maximum context|context size|prompt is too long|input is too long"
@@ -37,20 +38,21 @@ _KINDS = (
     (re.compile(r"context_length|exceed_context|request_too_large"), 413),
     (re.compile(r"invalid_request|bad_?request|unsupported"), 400),
 )
+NONE = Counts()
 _LATER = frozenset({408, 409, 425, 429})
 
 
 def decode(dialect: Dialect, body: bytes) -> LLMTurnResult:
     """The turn in a whole answer. Raises ModelError where it is none: no JSON, or an error under status 200."""
     # Bytes that are no UTF-8 become lone surrogates, which no parser of ours lets through.
-    return _decoded(dialect, body.decode("utf-8", "surrogateescape"))
-
-
-def _decoded(dialect: Dialect, text: str) -> LLMTurnResult:
+    text = body.decode("utf-8", "surrogateescape")
+    answer: Json = {}
     try:
-        return _read(dialect, loads(text))
+        answer = loads(text)
+        dialect.check(answer)
+        return _read(dialect, answer)
     except Faulty as fault:
-        return faulty(fault.slug, text)
+        return faulty(fault.slug, text, _counts(dialect, answer.get("usage"), text))
 
 
 def decode_stream(
@@ -61,7 +63,7 @@ def decode_stream(
     Raises ModelInterrupted where it says yes, ModelUnavailable `stream_cut` where the end never came, ModelError for an
     error that the provider reports inside.
     """
-    fold = dialect.fold()
+    fold, data = dialect.fold(), ""
     try:
         for data in _events(chunks, should_stop):
             fold.take(data)
@@ -69,16 +71,21 @@ def decode_stream(
                 break
         return _read(dialect, fold.whole())
     except Faulty as fault:
-        return faulty(fault.slug, "")
+        said = fold.said() if fold.ended else f"{fold.said()}{data}"  # the event that broke it was not taken
+        return faulty(fault.slug, "", _counts(dialect, fold.usage, said))
 
 
 def recall(dialect: Dialect, raw: str) -> LLMTurnResult:
     """The turn again, from its own stored `raw`. Raises ModelError where today's reader takes it for no answer."""
     kept = loads(raw)
     fault = kept.get("fault")
-    if isinstance(fault, str) and fault in FAULTS:  # of a broken answer only its fault was kept
-        return faulty(fault, word(kept, "said"))
-    return _decoded(dialect, raw)
+    if isinstance(fault, str) and fault in FAULTS:  # of a broken answer little more than its fault was kept
+        used = {name: number(kept, name) for name in ("input", "output", "cached")}
+        return faulty(fault, word(kept, "said"), Counts(**used))
+    try:
+        return _read(dialect, kept)
+    except Faulty as broken:
+        return faulty(broken.slug, raw)
 
 
 def _events(chunks: Iterable[bytes], should_stop: Callable[[], bool]) -> Iterator[str]:
@@ -98,10 +105,27 @@ def _read(dialect: Dialect, answer: Json) -> LLMTurnResult:
     return replace(dialect.read(answer), raw=raw)
 
 
-def faulty(slug: str, said: str) -> LLMTurnResult:
-    """A turn of which nothing is believed; its record keeps the beginning of what was said."""
-    raw = json.dumps({"fault": slug, "said": said[:MAX_SAID]}, separators=(",", ":"))
-    return LLMTurnResult(text="", model="", native=True, fault=slug, raw=raw)
+def faulty(slug: str, said: str, used: Counts = NONE) -> LLMTurnResult:
+    """A turn of which nothing is believed but its tokens; its record keeps those and the beginning of what was said."""
+    kept = {"fault": slug, "said": said[:MAX_SAID], **vars(used)}
+    return LLMTurnResult(
+        text="", model="", native=True, fault=slug, raw=json.dumps(kept, separators=(",", ":")),
+        input_tokens=used.input, output_tokens=used.output, cached_tokens=used.cached,
+    )  # fmt: skip
+
+
+def _counts(dialect: Dialect, usage: Any, said: str) -> Counts:
+    """The tokens of a broken answer: as its usage names them, and what it wrote estimated where that names none."""
+    try:
+        used = dialect.counts(usage if isinstance(usage, dict) else {})
+    except Faulty:
+        used = NONE
+    return used if used.output else replace(used, output=tokens(said))
+
+
+def tokens(text: str) -> int:
+    """An estimate: four bytes a token, rounded up."""
+    return min(-(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN), MAX_COUNT)
 
 
 def loads(text: str) -> Json:

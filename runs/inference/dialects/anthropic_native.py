@@ -5,13 +5,14 @@ A paper: imports no client, clock, Django or zone.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from runs.contracts import LLMTurnResult, NativeCall, ToolSchema
 from runs.errors import ModelUnavailable
 from runs.inference.dialects.answers import arguments, loads, number, part, parts, reported, word
-from runs.inference.dialects.dialect import Asked, Dialect, Faulty, system_of, user_of
+from runs.inference.dialects.dialect import Asked, Counts, Dialect, Faulty, system_of, user_of
 from tools.contracts import Json
 
 HOME = "https://api.anthropic.com"
@@ -21,12 +22,14 @@ FINISHES = {
     "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "max_tokens": "length",
     "model_context_window_exceeded": "length", "refusal": "refusal",
 }  # fmt: skip
+# Where a fold keeps the arguments that came in pieces: our own field, which no block off the wire may have.
+FOLDED = "input_json"
 # What may grow in a block of a stream: delta type to its field and the block's field.
 DELTAS = {
-    "text_delta": ("text", "text"), "input_json_delta": ("partial_json", "input_json"),
+    "text_delta": ("text", "text"), "input_json_delta": ("partial_json", FOLDED),
     "thinking_delta": ("thinking", "thinking"), "signature_delta": ("signature", "signature"),
 }  # fmt: skip
-GROWS = {"text": {"text"}, "tool_use": {"input_json"}, "thinking": {"thinking", "signature"}}
+GROWS = {"text": {"text"}, "tool_use": {FOLDED}, "thinking": {"thinking", "signature"}}
 
 
 # --- asking ------------------------------------------------------------------------------------------------------
@@ -75,18 +78,35 @@ def read(answer: Json) -> LLMTurnResult:
     """
     if "content" not in answer:
         raise ModelUnavailable("not_an_answer")
-    blocks, usage = parts(answer, "content"), part(answer, "usage")
+    blocks, used = parts(answer, "content"), counts(part(answer, "usage"))
     if not all(isinstance(block.get("type"), str) for block in blocks):
         raise Faulty("invalid_answer")
-    cached = number(usage, "cache_read_input_tokens")
     return LLMTurnResult(
         text=_joined(blocks, "text"), thinking=_joined(blocks, "thinking"), model=word(answer, "model"), native=True,
         calls=tuple(_call(block) for block in blocks if block["type"] == "tool_use"),
         finish_reason=FINISHES.get(word(answer, "stop_reason"), "unfinished"),
-        # This provider counts what it read from its cache, or wrote to it, beside the input.
-        input_tokens=number(usage, "input_tokens") + cached + number(usage, "cache_creation_input_tokens"),
-        output_tokens=number(usage, "output_tokens"), cached_tokens=cached,
+        input_tokens=used.input, output_tokens=used.output, cached_tokens=used.cached,
     )  # fmt: skip
+
+
+def counts(usage: Json) -> Counts:
+    """The tokens an answer's usage names."""
+    cached = number(usage, "cache_read_input_tokens")
+    # This provider counts what it read from its cache, or wrote to it, beside the input.
+    asked = number(usage, "input_tokens") + cached + number(usage, "cache_creation_input_tokens")
+    return Counts(input=asked, output=number(usage, "output_tokens"), cached=cached)
+
+
+def check(answer: Json) -> None:
+    """Raises Faulty for an answer off the wire with a block that gives its arguments in our fold's own field."""
+    for block in parts(answer, "content"):
+        _off_the_wire(block)
+
+
+def _off_the_wire(block: Json) -> Json:
+    if FOLDED in block:
+        raise Faulty("invalid_answer")
+    return block
 
 
 def as_text(turn: LLMTurnResult) -> LLMTurnResult:
@@ -99,7 +119,7 @@ def _joined(blocks: list[Json], kind: str) -> str:
 
 
 def _call(block: Json) -> NativeCall:
-    streamed = block.get("input_json")
+    streamed = block.get(FOLDED)
     given = streamed if isinstance(streamed, str) else arguments(_no_text(block.get("input")))
     return NativeCall(theirs=word(block, "id"), name=word(block, "name"), arguments=given)
 
@@ -118,7 +138,7 @@ class _Block:
     """One block whose pieces are still coming."""
 
     def __init__(self, start: Json) -> None:
-        self.start, self.open = start, True
+        self.start, self.open = _off_the_wire(start), True
         self.pieces: dict[str, list[str]] = {}
 
     def grow(self, field: str, piece: str) -> None:
@@ -126,11 +146,15 @@ class _Block:
             raise Faulty("invalid_answer")
         self.pieces.setdefault(field, []).append(piece)
 
+    def said(self) -> str:
+        given = [json.dumps(self.start[name]) for name in ("text", "thinking", "input") if self.start.get(name)]
+        return "".join([*given, *(piece for pieces in self.pieces.values() for piece in pieces)])
+
     def wire(self) -> Json:
         grown = {field: f"{word(self.start, field)}{''.join(pieces)}" for field, pieces in self.pieces.items()}
         # A call without arguments streams one empty piece: then what it started with stands.
         whole = {field: text for field, text in grown.items() if text}
-        if "input_json" in whole and self.start.get("input"):
+        if FOLDED in whole and self.start.get("input"):
             raise Faulty("ambiguous_calls")
         return {**self.start, **whole}
 
@@ -144,6 +168,14 @@ class Stream:
         self._usage: Json = {}
         self._end: Json = {}
         self._blocks: dict[int, _Block] = {}
+
+    @property
+    def usage(self) -> Json:
+        # The start names a first token or two as the output: only the end counts them.
+        return self._usage if self._end.get("stop_reason") else {**self._usage, "output_tokens": None}
+
+    def said(self) -> str:
+        return "".join(block.said() for block in self._blocks.values())
 
     def take(self, data: str) -> None:
         event = loads(data)
@@ -173,11 +205,13 @@ class Stream:
 
     def _block_started(self, event: Json) -> None:
         index = _index(event)
-        if index in self._blocks or self._end:
+        self._not_after_the_end()
+        if index in self._blocks:
             raise Faulty("ambiguous_calls")
         self._blocks[index] = _Block(part(event, "content_block"))
 
     def _grown(self, event: Json) -> None:
+        self._not_after_the_end()
         delta, block = part(event, "delta"), self._block(event)
         field, grows = DELTAS.get(word(delta, "type"), ("", ""))
         if field:
@@ -189,11 +223,21 @@ class Stream:
         self._block(event).open = False
 
     def _ending(self, event: Json) -> None:
-        self._end = {**self._end, **part(event, "delta")}
+        delta = part(event, "delta")
+        stop = word(delta, "stop_reason")
+        if stop and self._end.get("stop_reason", stop) != stop:
+            raise Faulty("invalid_answer")
+        # A later null or empty word takes nothing back.
+        self._end = {**self._end, **{name: value for name, value in delta.items() if value not in (None, "")}}
         self._usage = {**self._usage, **{k: v for k, v in part(event, "usage").items() if v is not None}}
 
     def _stopped(self, event: Json) -> None:
         self.ended = True
+
+    def _not_after_the_end(self) -> None:
+        """More of an answer that had said why it ended is no answer."""
+        if self._end.get("stop_reason"):
+            raise Faulty("invalid_answer")
 
     def _block(self, event: Json) -> _Block:
         block = self._blocks.get(_index(event))
@@ -209,4 +253,6 @@ def _index(event: Json) -> int:
     return index
 
 
-DIALECT = Dialect(home=HOME, endpoint=endpoint, headers=headers, body=body, fold=Stream, read=read)
+DIALECT = Dialect(
+    home=HOME, endpoint=endpoint, headers=headers, body=body, fold=Stream, read=read, counts=counts, check=check
+)

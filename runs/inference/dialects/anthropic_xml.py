@@ -20,5 +20,5 @@ def read(answer: Json) -> LLMTurnResult:
 
 DIALECT = Dialect(
     home=anthropic_native.HOME, endpoint=anthropic_native.endpoint, headers=anthropic_native.headers, body=body,
-    fold=anthropic_native.Stream, read=read,
+    fold=anthropic_native.Stream, read=read, counts=anthropic_native.counts, check=anthropic_native.check,
 )  # fmt: skip

@@ -28,6 +28,13 @@ class Fold(Protocol):
 
     ended: bool
 
+    @property
+    def usage(self) -> Json:
+        """What the provider has said of its tokens so far; no count that it has yet to correct."""
+
+    def said(self) -> str:
+        """All that the model has said so far, in the order of no dialect: for counting alone."""
+
     def take(self, data: str) -> None:
         """One event's data. Raises ModelError for an error the provider reports, Faulty for a broken answer."""
 
@@ -46,8 +53,22 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Tokens of one answer, 0 where they are not known; the cached ones are among the input."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+def all_may_come(answer: Json) -> None:
+    """A dialect whose folds write nothing that its provider might not."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """`endpoint` takes a base URL, `headers` the provider's key or "" for none, `read` a whole answer."""
+    """`endpoint` takes a base URL, `headers` the provider's key or "" for none, `read` a whole answer, `counts` the
+    usage in one. `check` raises Faulty for an answer off the wire that holds what only our own fold may write."""
 
     home: str
     endpoint: Callable[[str], str]
@@ -55,6 +76,8 @@ class Dialect:
     body: Callable[[Asked], Json]
     fold: Callable[[], Fold]
     read: Callable[[Json], LLMTurnResult]
+    counts: Callable[[Json], Counts]
+    check: Callable[[Json], None] = all_may_come
 
 
 def system_of(prompt: Prompt, *, native: bool) -> tuple[str, str]:

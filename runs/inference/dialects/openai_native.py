@@ -10,7 +10,7 @@ from typing import Any
 from runs.contracts import LLMTurnResult, NativeCall, ToolSchema
 from runs.errors import ModelUnavailable
 from runs.inference.dialects.answers import arguments, loads, number, part, parts, reported, word
-from runs.inference.dialects.dialect import Asked, Dialect, Faulty, system_of, user_of
+from runs.inference.dialects.dialect import Asked, Counts, Dialect, Faulty, system_of, user_of
 from tools.contracts import Json
 
 HOME = "https://api.openai.com/v1"
@@ -62,15 +62,22 @@ def read(answer: Json) -> LLMTurnResult:
     choices = parts(answer, "choices")
     if len(choices) != 1:
         raise Faulty("invalid_answer")  # one was asked for: none of several is believed
-    message, usage = part(choices[0], "message"), part(answer, "usage")
+    message, used = part(choices[0], "message"), counts(part(answer, "usage"))
     text, thought = content(message.get("content"))
     finish = FINISHES.get(word(choices[0], "finish_reason"), "unfinished")
     return LLMTurnResult(
         text=text, model=word(answer, "model"), native=True, calls=_calls(message),
         finish_reason="refusal" if word(message, "refusal") else finish,
         thinking=thought or word(message, *THOUGHTS),
-        input_tokens=number(usage, "prompt_tokens"), output_tokens=number(usage, "completion_tokens"),
-        cached_tokens=number(part(usage, "prompt_tokens_details"), "cached_tokens"),
+        input_tokens=used.input, output_tokens=used.output, cached_tokens=used.cached,
+    )  # fmt: skip
+
+
+def counts(usage: Json) -> Counts:
+    """The tokens an answer's usage names. Raises Faulty for details that are no object."""
+    return Counts(
+        input=number(usage, "prompt_tokens"), output=number(usage, "completion_tokens"),
+        cached=number(part(usage, "prompt_tokens_details"), "cached_tokens"),
     )  # fmt: skip
 
 
@@ -130,7 +137,7 @@ class Stream:
     def __init__(self) -> None:
         self.ended = False
         self._model, self._finish = "", ""
-        self._usage: Json = {}
+        self.usage: Json = {}
         self._texts: dict[str, list[str]] = {"content": [], "refusal": [], "reasoning": []}
         self._calls: list[_Call] = []
         self._legacy: _Call | None = None
@@ -142,12 +149,17 @@ class Stream:
         chunk = loads(data)
         reported(chunk)
         self._same_model(word(chunk, "model"))
-        self._usage = part(chunk, "usage") or self._usage
+        self.usage = part(chunk, "usage") or self.usage
         for choice in parts(chunk, "choices"):
             if choice.get("index", 0) != 0:
                 raise Faulty("invalid_answer")
             self._delta(part(choice, "delta"))
             self._end_with(word(choice, "finish_reason"))
+
+    def said(self) -> str:
+        calls = [*self._calls, *([self._legacy] if self._legacy else [])]
+        pieces = [piece for pieces in self._texts.values() for piece in pieces]
+        return "".join([*pieces, *(piece for call in calls for piece in (call.name, *call.pieces))])
 
     def whole(self) -> Json:
         if not self.ended or not self._finish:
@@ -158,7 +170,7 @@ class Stream:
         if self._legacy:
             message["function_call"] = self._legacy.wire()["function"]
         choice = {"index": 0, "message": message, "finish_reason": self._finish}
-        return {"model": self._model, "choices": [choice], "usage": self._usage}
+        return {"model": self._model, "choices": [choice], "usage": self.usage}
 
     def _same_model(self, model: str) -> None:
         if model and self._model not in ("", model):
@@ -215,4 +227,4 @@ class Stream:
         return self._calls[-1]
 
 
-DIALECT = Dialect(home=HOME, endpoint=endpoint, headers=headers, body=body, fold=Stream, read=read)
+DIALECT = Dialect(home=HOME, endpoint=endpoint, headers=headers, body=body, fold=Stream, read=read, counts=counts)
