@@ -258,9 +258,9 @@ def _none(story: Story) -> list[str]:
     elsewhere = story.outcome in ("resolved_by_staff", "refunded", "partly_refunded", "refund_failed")
     if elsewhere or story.status in WRITING or any(w.state not in ("not_sent", "refused") for w in story.writes):
         return []
-    if story.forgotten:
-        return ["We could not confirm whether a refund has been issued for this request."]
     further = "further " if any(rules.counted(r.state) for r in story.others_refunds) else ""
+    if story.forgotten:
+        return [f"We could not confirm whether a {further}refund has been issued for this request."]
     yet = " yet" if story.status in LIVE else ""
     return [f"No {further}refund has been issued{yet} for this request."]
 

@@ -9,7 +9,8 @@ from runs.contracts import NewEvent, NewObservation, Outcome, RunState
 from runs.states import On, Status
 from runs.store import tell
 from runs.store.admit import STAFF
-from runs.story import RECORDS, is_forgotten
+from runs.story import RECORDS
+from tools import rules
 
 GIVEN_UP = ("not_sent_in_time", "proven_absent", "settled_by_staff", "access_refused")
 """Why a write that was allowed was never made, by no fault of the request."""
@@ -71,10 +72,10 @@ def complete(run: RunState, prose: str | None, *, dropped: str | None = None, **
     outcome = end_of(run)
     if outcome == "answered" and left_unread(run):
         return escalate(run, "dependency_unavailable", clear_pending=True, **more)
-    if not run.writes and is_forgotten(run.observations, run.restored_at):
+    story = tell.story_of(run, status=Status.COMPLETED, outcome=outcome)
+    if story.forgotten and not run.writes and not any(rules.counted(r.state) for r in story.others_refunds):
         return escalate(run, "needs_a_person", clear_pending=True, **more)
     observations, folded = fold(run)
-    story = tell.story_of(run, status=Status.COMPLETED, outcome=outcome)
     composed = reply.compose(story, prose)
     events = list(more.pop("events", ()))
     if dropped or composed.dropped:

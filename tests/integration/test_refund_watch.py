@@ -90,6 +90,7 @@ def test_sweeper_hints_for_a_due_watch(world: World, monkeypatch: pytest.MonkeyP
     refunded(world)
     told = list[str]()
     monkeypatch.setattr(queues, "nudge_settle", told.append)
+    monkeypatch.setattr(queues, "depth", lambda queue: 0)  # what other tests left waiting is no crowd
     sweeper.sweep()
     assert told == []
     days_later(1)
