@@ -368,7 +368,7 @@ class RunState:
     approval: SeenApproval | None
     inputs: tuple[SeenInput, ...]
     down_since: datetime | None = None
-    restored_at: datetime | None = None
+    listed_from: datetime | None = None
     """Since when a dependency gave no answer; None once it gave one."""
 
     @property

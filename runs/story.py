@@ -137,7 +137,7 @@ def story(
     *, status: str, reason: str | None, outcome: str | None, waiting_for: str | None,
     observations: Sequence[SeenObservation], writes: Sequence[StoryWrite], approval: StoryApproval | None,
     dependency: str | None, cancel_asked: bool = False, language: str = "en", said: str | None = None,
-    restored_at: datetime | None = None,
+    listed_from: datetime | None = None,
 ) -> Story:  # fmt: skip
     """The story of a run. `writes` in the order of their intents; what cannot be read is left out, never guessed."""
     found = _Found()
@@ -148,21 +148,21 @@ def story(
         status=status, reason=reason, outcome=outcome, waiting_for=waiting_for, language=language,
         orders=tuple(found.orders.values()), unread=tuple(sorted({source for source, _, _ in found.failed})),
         policies=tuple(found.policies), writes=tuple(writes), approval=approval, dependency=dependency,
-        cancel_asked=cancel_asked, said=said, forgotten=is_forgotten(observations, restored_at),
+        cancel_asked=cancel_asked, said=said, forgotten=is_forgotten(observations, listed_from),
     )  # fmt: skip
 
 
-def is_forgotten(observations: Sequence[SeenObservation], restored_at: datetime | None) -> bool:
+def is_forgotten(observations: Sequence[SeenObservation], listed_from: datetime | None) -> bool:
     """Whether the refunds of some order were not listed whole since the run came back from a backup (M124).
 
-    `restored_at`: from then on a list shows whatever was made before; None where the run never came back.
+    `listed_from`: from then on a list shows whatever was made before; None where the run never came back.
     """
-    if restored_at is None:
+    if listed_from is None:
         return False
     orders = {str(o.args.get("order_id", "")) for o in observations if o.source in RECORDS} - {""}
     listed = {
         str(o.args.get("order_id", "")) for o in observations
-        if o.source == "get_refund_status" and o.ok and "payment_id" not in o.args and o.fetched_at > restored_at
+        if o.source == "get_refund_status" and o.ok and "payment_id" not in o.args and o.fetched_at > listed_from
     }  # fmt: skip
     return not orders or bool(orders - listed)
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from agentsite.tenants.models import Site
 from approvals.models import Approval, Decision
-from runs import replay, store
+from runs import orchestrator, replay, store
 from runs.models import Attempt, Counter, Event, Input, Observation, OrderGuard, Run, RunOrder, Turn, Write
 from tests.world import World, final, gather, refund
 
@@ -83,3 +83,14 @@ def approved(world: World) -> Run:
     run = ask(world)
     world.approve(run)
     return run
+
+
+def sends(run: Run) -> None:
+    """What the worker did in the hours that the backup does not know of."""
+    claimed = store.claim(str(run.pk))
+    assert claimed is not None
+    state = store.load(str(run.pk), claimed.token)
+    assert state.open_write is not None
+    mark = store.mark_sent(state, state.open_write)
+    assert mark is not None
+    orchestrator.send(store.load(str(run.pk), claimed.token), orchestrator.ticket(state), mark)

@@ -47,8 +47,9 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
 
 def _was_asked(run: RunState, pending: PendingAction) -> bool:
     """Whether a person was asked about this very action, by the proposal's rule or at a release."""
-    asked = run.approval is not None and run.approval.action_hash == pending.action_hash
-    return pending.rule != gate.OWN_AUTHORITY or (asked and run.approval is not None and run.approval.status == "void")
+    a = run.approval
+    voided = a is not None and a.status == "void" and a.action_hash == pending.action_hash
+    return voided or pending.rule != gate.OWN_AUTHORITY
 
 
 def _ticket(run: RunState) -> ApprovalTicket | None:

@@ -79,7 +79,8 @@ def _run(run: Run) -> Json:
         "agent": run.agent, "status": run.status, "reason": run.reason, "waiting_for": run.waiting_for,
         "version": run.version, "versions": run.versions, "release": run.release, "pending_action": run.pending_action,
         "verification": run.verification, "created_at": _time(run.created_at), "updated_at": _time(run.updated_at),
-        "completed_at": _time(run.completed_at), "restored_at": _time(listed_from(run.restored_at)),
+        "completed_at": _time(run.completed_at),
+        "listed_from": _time(listed_from(run.restored_at, run.tenant_id, run.agent)),
         "usage": _usage(run),
     }  # fmt: skip
 

@@ -60,7 +60,7 @@ def begin(record: Recorded) -> RunState:
         folded_input_seq=0, pending=None, verification=None, model_calls=0, write_attempts=0, input_tokens=0,
         output_tokens=0, cost_micros=0, active_ms=0, repairs=0, retries=0, voids=0, attempts=1, lease="", now=created,
         observations=(), turns=(), writes=(), approval=None, inputs=(),
-        restored_at=parse_rfc3339(row["restored_at"]) if row.get("restored_at") else None,
+        listed_from=parse_rfc3339(row["listed_from"]) if row.get("listed_from") else None,
     )  # fmt: skip
 
 

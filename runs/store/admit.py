@@ -19,6 +19,7 @@ from runs.models import Feedback, Input, Run, RunOrder
 from runs.states import TERMINAL, Status
 from runs.store import anchored, events
 from runs.store.lease import raw_id
+from runs.store.load import listed_from
 
 EVENT_OF = {
     "message": "message.received",
@@ -53,7 +54,7 @@ def create(contract: Contract, *, body_hash: str, callback_url: str = "", releas
     """Insert the run, or find the one of this request: one statement decides, however many arrive at once."""
     with transaction.atomic():
         run = _new_run(contract, body_hash, callback_url, release)
-        run.restored_at = _forgotten_until()
+        run.restored_at = _restored_at(run)
         Run.objects.bulk_create([run], ignore_conflicts=True)
         stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
         new = stored["id"] == run.id
@@ -74,13 +75,14 @@ def _new_run(contract: Contract, body_hash: str, callback_url: str, release: str
     )  # fmt: skip
 
 
-def _forgotten_until() -> datetime | None:
+def _restored_at(run: Run) -> datetime | None:
     """The restore whose lost hours may hold this request, too: asked again, it is a new one to an older database."""
     fenced_at, demanded_at = anchored.fence_held_still()
-    settings = env.read()
-    window = timedelta(seconds=max(settings.VERIFY_FOR_S, settings.COMMERCE_SETTLE_S or 0))
-    fresh = fenced_at is not None and dbtime.now() < fenced_at + window
-    return demanded_at or (fenced_at if fresh else None)
+    if demanded_at is not None or fenced_at is None:
+        return demanded_at
+    listed = listed_from(fenced_at, run.tenant_id, run.agent) or fenced_at
+    over = max(listed, fenced_at + timedelta(seconds=env.read().VERIFY_FOR_S))
+    return fenced_at if dbtime.now() < over else None
 
 
 def _first_rows(run: Run, contract: Contract) -> None:

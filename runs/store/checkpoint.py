@@ -46,7 +46,7 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
         folded = outcome.folded if outcome.folded is not None else run.folded_input_seq
         if to in TERMINAL and row.last_input_seq > folded:
             raise UnreadInput(to.value)
-        if to is Status.COMPLETED and listed_from(row.restored_at) != run.restored_at:
+        if to is Status.COMPLETED and listed_from(row.restored_at, run.tenant_id, run.agent) != run.listed_from:
             raise UnreadInput("restored")  # what it is about to say was true before the database was put back
         approval_id, asked = asks.apply(run, outcome, to)
         wrote = money_rows.apply(run, outcome, row.last_input_seq)

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from agentsite import dbtime, env
 from agentsite.money import Money
+from agentsite.tenants.models import current_profile
 from approvals import queue
 from approvals.models import Approval
 from runs.contracts import (
@@ -40,11 +41,17 @@ def load(run_id: str, token: str) -> RunState:
         raise UnknownSchema(f"{type(error).__name__}: {error}") from None
 
 
-def listed_from(restored_at: datetime | None) -> datetime | None:
-    """From when on a list shows whatever was made before a restore; None for a run that never came back from one."""
-    settings = env.read()
-    settle_s = settings.VERIFY_FOR_S if settings.COMMERCE_SETTLE_S is None else settings.COMMERCE_SETTLE_S
-    return None if restored_at is None else restored_at + timedelta(seconds=settle_s)
+def listed_from(restored_at: datetime | None, tenant_id: str, agent: str) -> datetime | None:
+    """From when on a list shows whatever was made before a restore; None for a run that never came back from one.
+
+    By what the tenant's business system promises now; where it promises nothing, as long as a verification waits.
+    """
+    if restored_at is None:
+        return None
+    settings, profile = env.read(), current_profile(tenant_id, agent)
+    commerce = profile.commerce if profile is not None else None
+    settle_s = commerce.settle_s if commerce is not None else settings.COMMERCE_SETTLE_S
+    return restored_at + timedelta(seconds=settings.VERIFY_FOR_S if settle_s is None else settle_s)
 
 
 def _state(row: Run, run_id: str, token: str) -> RunState:
@@ -60,7 +67,7 @@ def _state(row: Run, run_id: str, token: str) -> RunState:
         model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
         output_tokens=row.output_tokens, cost_micros=row.cost_micros, active_ms=row.active_ms, repairs=row.repairs,
         retries=row.retries, voids=row.voids, attempts=row.attempts, lease=token, now=now,
-        down_since=row.down_since, restored_at=listed_from(row.restored_at),
+        down_since=row.down_since, listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
         observations=observations(run_id), turns=_turns(run_id), writes=writes(run_id),
         approval=_approval(row, now), inputs=_inputs(row),
     )  # fmt: skip

@@ -27,7 +27,8 @@ def story(run_id: str) -> reply.Story:
         ],
         approval=_story_approval(approval.status, approval.reason) if approval else None,
         dependency=row.dependency, cancel_asked=_client_cancelled(run_id),
-        said=row.reply if row.outcome == "resolved_by_staff" else None, restored_at=listed_from(row.restored_at),
+        said=row.reply if row.outcome == "resolved_by_staff" else None,
+        listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
     )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str 
         approval=_story_approval(run.approval.status, run.approval.reason) if run.approval else None,
         dependency=run.dependency,
         cancel_asked=any(i.kind == "cancel" and not i.by.startswith(STAFF) for i in run.inputs),
-        restored_at=run.restored_at,
+        listed_from=run.listed_from,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from runs.models import Attempt, Event, Run, Write
 from runs.orchestrator import settle, settling
 from tests.between import after_look, ago, due_in_s, make_due, put_back
 from tests.operating import operator, settles
-from tests.restoring import LONG_S, Backup, approved, differences, fence, made_of, settles_in, shows
+from tests.restoring import LONG_S, Backup, approved, differences, fence, made_of, sends, settles_in, shows
 from tests.world import KEY, World, worker_dies
 from tools import facts
 
@@ -95,17 +95,6 @@ def test_write_that_was_prepared_stays_open_until_the_fence(world: World, why: s
     run = world.resume(run, limit_s=90)
     assert (run.outcome, world.writes(run)) == ("refunded", [(KEY, "confirmed")])
     assert (world.sandbox.posts(), made_of(world), differences(run)) == ([], [made["refund_id"]], [])
-
-
-def sends(run: Run) -> None:
-    """What the worker did in the hours that the backup does not know of."""
-    claimed = store.claim(str(run.pk))
-    assert claimed is not None
-    state = store.load(str(run.pk), claimed.token)
-    assert state.open_write is not None
-    mark = store.mark_sent(state, state.open_write)
-    assert mark is not None
-    orchestrator.send(store.load(str(run.pk), claimed.token), orchestrator.ticket(state), mark)
 
 
 def test_absence_that_was_proven_on_an_older_record_closes_nothing(world: World) -> None:

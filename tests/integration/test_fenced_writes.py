@@ -14,7 +14,19 @@ from runs.models import Attempt, Event, Run, Write
 from runs.orchestrator import Send
 from runs.store.anchored import demands
 from tests.between import make_due, put_back
-from tests.restoring import LONG_S, NOTE, SETTLE_S, Backup, approved, differences, fence, made_of, settles_in, shows
+from tests.restoring import (
+    LONG_S,
+    NOTE,
+    SETTLE_S,
+    Backup,
+    approved,
+    differences,
+    fence,
+    made_of,
+    sends,
+    settles_in,
+    shows,
+)
 from tests.world import KEY, World, final, gather, refund, worker_dies
 
 IGNORES = {"honours_keys": False, "lists_keys": False, "check_remaining": False, "supports_expected_refunded": False}
@@ -58,7 +70,7 @@ def test_prepared_is_no_proof_after_a_restore(world: World, kind: dict[str, Any]
     worker_dies(run, after="intent")
     backup = Backup()
     world.sandbox.fault("POST /v1/refunds", "hide:forever")
-    _sends(run)
+    sends(run)
     [made] = world.refunds()
     backup.put_back(world)
     store.look()
@@ -76,17 +88,6 @@ def test_prepared_is_no_proof_after_a_restore(world: World, kind: dict[str, Any]
     assert (world.sandbox.posts(), made_of(world)) == ([], [made["refund_id"]])
     assert made["refund_id"] in (run.reply or "")
     assert differences(run) == []
-
-
-def _sends(run: Run) -> None:
-    """What the worker did in the hours that the backup does not know of."""
-    claimed = store.claim(str(run.pk))
-    assert claimed is not None
-    state = store.load(str(run.pk), claimed.token)
-    assert state.open_write is not None
-    mark = store.mark_sent(state, state.open_write)
-    assert mark is not None
-    orchestrator.send(store.load(str(run.pk), claimed.token), orchestrator.ticket(state), mark)
 
 
 def test_write_of_a_system_that_promises_nothing_goes_to_a_person(world: World) -> None:
@@ -175,9 +176,15 @@ def test_run_put_back_claims_no_absence_that_nobody_has_seen_since(world: World,
     assert (len(world.refunds()), world.sandbox.posts(), differences(run)) == (1, [], [])
 
 
-@pytest.mark.parametrize("settled", [True, False])
-def test_run_put_back_says_what_a_list_read_since_shows(world: World, settled: bool) -> None:
-    settles_in(world, 0.2 if settled else LONG_S)
+@pytest.mark.parametrize(("site_s", "tenant_s"), [(0.2, None), (LONG_S, None), (0.2, LONG_S)])
+def test_run_put_back_says_what_a_list_read_since_shows(world: World, site_s: float, tenant_s: float | None) -> None:
+    """What counts is what the tenant's own business system promises of its lists, where its profile names one."""
+    settles_in(world, site_s, COMMERCE_READ_TOKEN="sandbox-read", COMMERCE_WRITE_TOKEN="sandbox-write")
+    if tenant_s is not None:
+        world.profile(commerce={
+            "url": world.sandbox.url, "read_token_env": "COMMERCE_READ_TOKEN", "honours_keys": True,
+            "write_token_env": "COMMERCE_WRITE_TOKEN", "settle_s": tenant_s,
+        })  # fmt: skip
     run = world.start(script=[*gather(), refund(), *gather(), final()])
     backup = Backup()
     world.approve(run)
@@ -189,5 +196,6 @@ def test_run_put_back_says_what_a_list_read_since_shows(world: World, settled: b
     run = world.resume(run)
     assert (run.status, run.outcome) == ("completed", "no_refund_due")
     assert world.refunds()[0]["refund_id"] in (run.reply or "")
+    settled = LONG_S not in (site_s, tenant_s)
     further = "No further refund has been issued" if settled else "could not confirm whether a further refund has been"
     assert further in (run.reply or "") and differences(run) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from celery import current_app
 from django.contrib.auth.models import Permission, User
-from django.db import connection, connections
+from django.db import connections
 from django.test import Client
 
 from agentsite import queues
@@ -23,6 +22,7 @@ from approvals.queue import SPOKEN
 from runs import sweeper
 from runs.models import Run, Write
 from tests import edge
+from tests.between import at_once
 from tests.world import KEY, World, final, gather, in_new_process, inr, reads, refund, s0, worker_dies
 from tools.contracts import action_hash
 
@@ -207,25 +207,6 @@ def test_b08_a_waiting_run_needs_nothing_but_its_rows(world: World) -> None:
     assert (run.outcome, len(world.refunds())) == ("refunded", 1)
 
 
-def _at_once(calls: list[Any]) -> list[Any]:
-    """The answers of calls that leave together, each in a thread of its own."""
-    gate, answers = threading.Barrier(len(calls)), [None] * len(calls)
-
-    def one(number: int) -> None:
-        try:
-            gate.wait(10)
-            answers[number] = calls[number]()
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return answers
-
-
 @pytest.mark.parametrize("round_", range(3))
 def test_b10_two_people_at_once_are_one_decision(world: World, round_: int) -> None:
     run = world.start(f"req-{round_}")
@@ -234,7 +215,7 @@ def test_b10_two_people_at_once_are_one_decision(world: World, round_: int) -> N
     browsers = {name: world.browser(name) for name in words}
     bodies = {n: {"decision": w, "action_hash": hashed, "reason": "not this one"} for n, w in words.items()}
     calls = [partial(edge.post, browsers[n], path, bodies[n]) for n in words]
-    answers = dict(zip(words, _at_once(calls), strict=True))
+    answers = dict(zip(words, at_once(calls), strict=True))
     winner = next(n for n, a in answers.items() if a.status_code == 200)
     loser = next(n for n in words if n != winner)
     assert answers[loser].status_code == 409

@@ -6,7 +6,6 @@ B60, B63 and B66 stand in `tests/system/test_regressions.py`; B62 with workers t
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from datetime import timedelta
 from functools import partial
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 from celery import current_app
-from django.db import connection
 from django.test import Client
 
 from agentsite import dbtime, queues
@@ -25,7 +23,7 @@ from runs.models import Attempt, Event, Input, Observation, Run, Turn, Write
 from runs.orchestrator import Send
 from runs.states import On
 from tests import edge
-from tests.between import make_due, put_back
+from tests.between import at_once, make_due, put_back
 from tests.loopback import Loopback, ok, raw
 from tests.operating import act_page, operator, run_page, seq_shown, settles, write_page
 from tests.system.business import captures, order
@@ -340,25 +338,6 @@ def test_b67_what_a_model_says_is_stored_written_out(world: World, text: str) ->
 # --- B68: one request, many times at once -------------------------------------------------------------------------
 
 
-def _together(calls: list[Any]) -> list[Any]:
-    """The answers of calls that leave at once, each in a thread of its own."""
-    gate, answers = threading.Barrier(len(calls)), [None] * len(calls)
-
-    def one(number: int) -> None:
-        try:
-            gate.wait(30)
-            answers[number] = calls[number]()
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=one, args=(n,)) for n in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return answers
-
-
 def _spelt(number: int) -> str:
     """The same body in other words: another order of keys, other spaces, escapes."""
     body = edge.body()
@@ -370,7 +349,7 @@ def _spelt(number: int) -> str:
 def test_b68_twenty_equal_requests_at_once_are_one_run(world: World) -> None:
     bearer = edge.token(world.tenant)
     clients = [edge.client(bearer) for _ in range(20)]
-    answers = _together([partial(edge.post, c, edge.RUNS, _spelt(n)) for n, c in enumerate(clients)])
+    answers = at_once([partial(edge.post, c, edge.RUNS, _spelt(n)) for n, c in enumerate(clients)])
     assert Counter(a.status_code for a in answers) == {202: 1, 200: 19}
     [run_id] = {a.json()["run_id"] for a in answers}
     assert {a.get("Idempotency-Replayed") for a in answers if a.status_code == 200} == {"true"}
