@@ -247,14 +247,14 @@ def test_nothing_leaves_after_the_switch_under_load_and_all_finish_after_it(
             _until(lambda: Attempt.objects.filter(sent_at__isnull=False).count() >= 4)
             stop(tenant_id)
             stopped_at = dbtime.now()
-            time.sleep(0.5)  # what was on its way has arrived
-            posts = len(world.sandbox.posts())
-            turns = Turn.objects.count()
-            time.sleep(2.5)
             marked = Attempt.objects.exclude(sent_at=None)
+            _until(lambda: len(world.sandbox.posts()) == marked.count())  # what was on its way has arrived
+            posts = len(world.sandbox.posts())
+            time.sleep(3)
             assert not marked.filter(sent_at__gt=stopped_at).exists()
             assert len(world.sandbox.posts()) == posts == marked.count() < RUNS
-            assert tenant_id is not None or Turn.objects.count() == turns
+            # A call that had begun may be recorded late; none began.
+            assert tenant_id is not None or not Turn.objects.filter(started_at__gt=stopped_at).exists()
             resume(tenant_id)
             put_back(Run.objects.exclude(status__in=ENDED), due_at=1)
             _until(lambda: load.ended() == RUNS, limit_s=120)
