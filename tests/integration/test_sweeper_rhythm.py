@@ -166,8 +166,11 @@ def test_look_for_due_runs_walks_the_index_of_what_lives(world: World, queue: st
     assert "Seq Scan on runs_run" not in plan and "SCAN runs_run" not in plan, plan
 
 
-def test_look_for_open_writes_of_ended_runs_walks_their_own_index(world: World) -> None:
+def test_look_for_open_writes_of_ended_runs_walks_an_index_of_open_writes(world: World) -> None:
+    """Two indexes hold open writes alone; which is cheaper is PostgreSQL's to say by the rows of the moment."""
     looks = Write.objects.filter(state__in=OPEN_WRITES, look_at__lte=dbtime.now(), run__status__in=settled.ENDED)
     with no_scans():
         plan = looks.order_by("look_at").explain()
-    assert ("write_to_look_up" if POSTGRES else "write_to_look_up (look_at<?)") in plan, plan
+    walks = ("write_to_look_up", "one_open_write_per_order") if POSTGRES else ("write_to_look_up (look_at<?)",)
+    assert any(index in plan for index in walks), plan
+    assert "Seq Scan on runs_write" not in plan and "SCAN runs_write" not in plan, plan
