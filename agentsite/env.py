@@ -79,6 +79,11 @@ class Environment(BaseSettings):
     MODEL_STREAM: bool = True
     MODEL_TRIES: int = Field(300, ge=1, le=1_000_000)
     MODEL_MAX_OUTPUT_TOKENS: int = Field(4096, ge=1, le=1_000_000)
+    MODEL_WINDOW_TOKENS: int = Field(32_000, ge=4_000, le=10_000_000)
+    MODEL_TAIL_TOKENS: int = Field(8_000, ge=500, le=10_000_000)
+    LOOP_REMIND_AT: int = Field(2, ge=1, le=100)
+    LOOP_STOP_AT: int = Field(4, ge=2, le=1000)
+    TOOLS_BLOCKED: Annotated[list[str], NoDecode] = []
     WRITE_TIMEOUT_S: Seconds = 20
     RESEND_FOR_S: Seconds = 3600
     RECONCILE_FOR_S: Seconds = 1800
@@ -97,7 +102,7 @@ class Environment(BaseSettings):
     PASSES_THREADS: int = Field(16, ge=1, le=1000)
     WRITES_PROCESSES: int = Field(2, ge=1, le=64)
 
-    @field_validator("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "AGENT_MODELS", mode="before")
+    @field_validator("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "AGENT_MODELS", "TOOLS_BLOCKED", mode="before")
     @classmethod
     def split(cls, value: object) -> object:
         return _comma_list(value)

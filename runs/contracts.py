@@ -86,6 +86,7 @@ class GrantedScope(Paper):
     order_ids: tuple[str, ...] | None
     read_tools: tuple[str, ...]
     write_tools: dict[str, WriteGrant]
+    people_tools: tuple[str, ...] = ()
 
 
 class Contract(Paper):
@@ -227,6 +228,9 @@ class SeenTurn:
     proposals: tuple[Proposal, ...]
     final: Final | None
     error: Json | None
+    input_tokens: int = 0
+    estimate: int = 0
+    """Tokens the prompt was thought to have, uncalibrated; 0 where that was not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,8 +372,12 @@ class RunState:
     approval: SeenApproval | None
     inputs: tuple[SeenInput, ...]
     down_since: datetime | None = None
-    listed_from: datetime | None = None
     """Since when a dependency gave no answer; None once it gave one."""
+    listed_from: datetime | None = None
+    window_tokens: int | None = None
+    """The size a provider's refusal taught this run's prompts to keep within; None: the configured window."""
+    turn_requests: int = 0
+    """Requests made to providers for the turn that is not there yet."""
 
     @property
     def confirmed(self) -> tuple[SeenWrite, ...]:
@@ -435,8 +443,19 @@ class NewTurn:
     finish_reason: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    estimate: int = 0
     cost_micros: int = 0
     took_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What model calls that brought no turn cost all the same, as far as their answers went."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micros: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -507,6 +526,9 @@ class Outcome:
     retries: int | None = None
     voids: int = 0
     folded: int | None = None
+    requests: int = 0
+    spent: Spent | None = None
+    window_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,6 +72,8 @@ class Run(models.Model):
     retries = models.PositiveSmallIntegerField(default=0)
     down_since = models.DateTimeField(null=True)
     restored_at = models.DateTimeField(null=True)
+    window_tokens = models.PositiveIntegerField(null=True)
+    turn_requests = models.PositiveIntegerField(default=0, db_default=0)
     voids = models.PositiveSmallIntegerField(default=0)
 
     due_at = models.DateTimeField(null=True)
@@ -161,6 +163,8 @@ class Turn(models.Model):
     finish_reason = models.CharField(max_length=32, blank=True, default="")
     input_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)
+    cached_tokens = models.PositiveIntegerField(default=0, db_default=0)
+    estimate = models.PositiveIntegerField(default=0, db_default=0)
     cost_micros = models.PositiveBigIntegerField(default=0)
     started_at = models.DateTimeField()
     took_ms = models.PositiveIntegerField(default=0)
@@ -168,6 +172,16 @@ class Turn(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "number"], name="turn_once")]
         ordering = ["run", "number"]
+
+
+class Draft(models.Model):
+    """What a model call under way has said so far: for staff to watch, gone with the call's checkpoint (M97)."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="draft")
+    route = models.CharField(max_length=200)
+    thinking = models.TextField(blank=True, default="")
+    text = models.TextField(blank=True, default="")
+    at = models.DateTimeField()
 
 
 class Observation(models.Model):

@@ -117,6 +117,8 @@ class Profile(Paper):
     agent: str = Field("refunds", pattern=r"^[a-z0-9_]{1,64}$")
     read_tools: tuple[str, ...]
     write_tools: dict[str, WriteGrant] = {}
+    people_tools: tuple[str, ...] = ("message", "ask", "plan", "escalate")
+    blocked_tools: tuple[str, ...] = ()
     limits: Limits = Limits()
     policy_pin: str = Field(pattern=POLICY_PIN.pattern)
     approval_ttl_s: Positive = 86_400

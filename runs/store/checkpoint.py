@@ -83,7 +83,8 @@ def _insert_turn(run: RunState, outcome: Outcome) -> None:
             for p in turn.proposals
         ],
         final=final, error=turn.error, finish_reason=turn.finish_reason, input_tokens=turn.input_tokens,
-        output_tokens=turn.output_tokens, cost_micros=turn.cost_micros, started_at=run.now, took_ms=turn.took_ms,
+        output_tokens=turn.output_tokens, cached_tokens=turn.cached_tokens, estimate=turn.estimate,
+        cost_micros=turn.cost_micros, started_at=run.now, took_ms=turn.took_ms,
     )  # fmt: skip
 
 

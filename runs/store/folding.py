@@ -34,12 +34,22 @@ def fields(run: RunState, outcome: Outcome, to: Status) -> dict[str, Any]:
         changed["pending"] = outcome.pending
     if outcome.verification is not None:
         changed["verification"] = outcome.verification
-    if turn is not None:
-        changed["model_calls"] = run.model_calls + 1
-        changed["input_tokens"] = run.input_tokens + turn.input_tokens
-        changed["output_tokens"] = run.output_tokens + turn.output_tokens
-        changed["cost_micros"] = run.cost_micros + turn.cost_micros
-    return changed
+    if outcome.window_tokens is not None:
+        changed["window_tokens"] = outcome.window_tokens
+    return changed | _usage(run, outcome)
+
+
+def _usage(run: RunState, outcome: Outcome) -> dict[str, Any]:
+    """What model calls used: the turn's, and that of calls that brought none."""
+    used = [u for u in (outcome.turn, outcome.spent) if u is not None]
+    changed: dict[str, Any] = {
+        "input_tokens": run.input_tokens + sum(u.input_tokens for u in used),
+        "output_tokens": run.output_tokens + sum(u.output_tokens for u in used),
+        "cost_micros": run.cost_micros + sum(u.cost_micros for u in used),
+    }
+    if outcome.turn is not None:
+        return changed | {"model_calls": run.model_calls + 1, "turn_requests": 0}
+    return changed | {"turn_requests": run.turn_requests + outcome.requests}
 
 
 def _down_since(run: RunState, outcome: Outcome, to: Status) -> datetime | None:

@@ -67,7 +67,8 @@ def _state(row: Run, run_id: str, token: str) -> RunState:
         model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
         output_tokens=row.output_tokens, cost_micros=row.cost_micros, active_ms=row.active_ms, repairs=row.repairs,
         retries=row.retries, voids=row.voids, attempts=row.attempts, lease=token, now=now,
-        down_since=row.down_since, listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
+        down_since=row.down_since, window_tokens=row.window_tokens, turn_requests=row.turn_requests,
+        listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
         observations=observations(run_id), turns=_turns(run_id), writes=writes(run_id),
         approval=_approval(row, now), inputs=_inputs(row),
     )  # fmt: skip
@@ -105,6 +106,7 @@ def _turns(run_id: str) -> tuple[SeenTurn, ...]:
             number=t.number, route=t.route, answered_model=t.answered_model, prompt_version=t.prompt_version,
             proposals=proposals_from_wire(t.proposals), error=t.error,
             final=Final(text=t.final["text"], evidence=tuple(t.final["evidence"])) if t.final else None,
+            input_tokens=t.input_tokens, estimate=t.estimate,
         )
         for t in Turn.objects.filter(run_id=run_id).defer("raw").order_by("number")
     )  # fmt: skip
