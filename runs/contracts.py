@@ -144,6 +144,19 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelCall:
+    """One call of a model: for which run, which had seen a door's inputs up to `seen_input_seq`, on which route, with
+    what, and within what: seconds in all, and tokens of the reply."""
+
+    run_id: str
+    seen_input_seq: int
+    route: str
+    prompt: Prompt
+    timeout_s: float
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class NativeCall:
     """One call in a provider's own form: `theirs` is the provider's id (the n-th call of a turn is our `m{turn}.{n}`),
     `arguments` the JSON text of them as it came, read by the parser alone."""

@@ -49,6 +49,11 @@ class ModelError(RunError):
         super().__init__(slug)
         self.slug = slug
         self.retry_after_s = retry_after_s
+        self.input_tokens, self.output_tokens = 0, 0
+
+    def after(self, input_tokens: int, output_tokens: int) -> None:
+        """Remember what was used up to then: an answer that broke off cost its tokens all the same."""
+        self.input_tokens, self.output_tokens = input_tokens, output_tokens
 
 
 class ModelUnavailable(ModelError):

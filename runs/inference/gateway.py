@@ -16,32 +16,33 @@ from runs.errors import ModelRefused
 from runs.inference import offline, scripted
 from runs.inference.dialects import BY_PROVIDER
 from runs.inference.dialects.answers import tokens
-from runs.inference.dialects.dialect import Asked
-from runs.inference.transport import Post, Provider, exchange, goes_on
+from runs.inference.dialects.dialect import Asked, Fold
+from runs.inference.transport import Post, Provider, exchange, goes_on, unwatched
 
-Dialect = Callable[[str, Prompt, float], LLMTurnResult]
+Dialect = Callable[[str, Prompt, float, Callable[[], bool]], LLMTurnResult]
 
 
 def complete(
-    route: str, prompt: Prompt, *, timeout_s: float, post: Post | None = None,
-    should_stop: Callable[[], bool] = goes_on,
+    route: str, prompt: Prompt, *, timeout_s: float, post: Post | None = None, max_output_tokens: int | None = None,
+    should_stop: Callable[[], bool] = goes_on, heard: Callable[[Fold], None] = unwatched,
 ) -> LLMTurnResult:  # fmt: skip
     """One model turn on `PROVIDER:MODEL`, by at most one HTTP request, which `post` makes.
 
-    Raises ModelUnavailable (later), ModelRefused (final) or ModelInterrupted (`should_stop` said so between pieces).
+    `max_output_tokens` narrows the site's own bound on a reply; `heard` is shown a stream as it comes. Raises
+    ModelUnavailable (later), ModelRefused (final) or ModelInterrupted (`should_stop` said so between pieces).
     """
     provider, _, model = route.partition(":")
     within = DIALECTS.get(provider)
     if within is not None:
-        return within(model, prompt, timeout_s)
+        return within(model, prompt, timeout_s, should_stop)
     if provider not in BY_PROVIDER or post is None:
         raise _refused("dialect_not_available", f"{provider}: no dialect for this provider, offered: {offered()}")
     settings = env.read()
-    asked = Asked(
-        model=model, prompt=prompt, max_output_tokens=settings.MODEL_MAX_OUTPUT_TOKENS, stream=settings.MODEL_STREAM
-    )
+    longest = min(settings.MODEL_MAX_OUTPUT_TOKENS, max_output_tokens or settings.MODEL_MAX_OUTPUT_TOKENS)
+    asked = Asked(model=model, prompt=prompt, max_output_tokens=longest, stream=settings.MODEL_STREAM)
     place = Provider(
-        name=provider, base_url=_base(provider), key=_key(provider), timeout_s=timeout_s, should_stop=should_stop
+        name=provider, base_url=_base(provider), key=_key(provider), timeout_s=timeout_s, should_stop=should_stop,
+        heard=heard,
     )  # fmt: skip
     return _counted(exchange(BY_PROVIDER[provider], asked, place, post), prompt)
 
@@ -90,15 +91,15 @@ def _key(provider: str) -> str:
     return key.get_secret_value() if key else ""
 
 
-def _offline(model: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
+def _offline(model: str, prompt: Prompt, timeout_s: float, should_stop: Callable[[], bool]) -> LLMTurnResult:
     if model != offline.MODEL:
         raise _refused("unknown_model", f"offline:{model}: the offline model is {offline.MODEL}")
     text = offline.answer(prompt)
     return _counted(LLMTurnResult(text=text, model=offline.MODEL, raw=text), prompt)
 
 
-def _scripted(path: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
-    return _counted(scripted.answer(path, prompt, timeout_s=timeout_s), prompt)
+def _scripted(path: str, prompt: Prompt, timeout_s: float, should_stop: Callable[[], bool]) -> LLMTurnResult:
+    return _counted(scripted.answer(path, prompt, timeout_s=timeout_s, should_stop=should_stop), prompt)
 
 
 def _counted(turn: LLMTurnResult, prompt: Prompt) -> LLMTurnResult:
@@ -113,5 +114,5 @@ def _refused(slug: str, note: str) -> ModelRefused:
     return error
 
 
-# Models within this process: model name, prompt and timeout in seconds in, one turn out.
+# Models within this process: model name, prompt, timeout in seconds and whether to stop in, one turn out.
 DIALECTS: dict[str, Dialect] = {"offline": _offline, "scripted": _scripted}

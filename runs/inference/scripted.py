@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,11 +19,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agentsite.canonical import NotStrictJson, strict_loads
 from runs.contracts import LLMTurnResult, Prompt
-from runs.errors import ModelRefused, ModelUnavailable
+from runs.errors import ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference import offline
 from runs.inference.reading import Seen, read
 
 MAX_DELAY_S = 120
+PIECE_S = 0.1
 MAX_SCRIPT_BYTES = 1024 * 1024
 ABSENT = "obs_absent"
 _PLACE = re.compile(r"\{\{obs:([A-Za-z0-9_.-]{1,64})\}\}")
@@ -80,26 +82,32 @@ def load(path: str) -> Script:
         raise refused from None
 
 
-def answer(path: str, prompt: Prompt, *, timeout_s: float) -> LLMTurnResult:
-    """The script's turn for this prompt, without token counts. Raises ModelUnavailable and ModelRefused as written."""
+def answer(
+    path: str, prompt: Prompt, *, timeout_s: float, should_stop: Callable[[], bool] = lambda: False
+) -> LLMTurnResult:
+    """The script's turn for this prompt, without token counts. Raises ModelUnavailable and ModelRefused as written,
+    and ModelInterrupted where `should_stop` says so during a delay."""
     script, seen = load(path), read(prompt)
     number = seen.model_calls_used
     if number >= len(script.turns) and script.then == "offline":
         text = offline.answer(prompt)
         return LLMTurnResult(text=text, model=path, raw=text)
     turn = script.turns[min(number, len(script.turns) - 1)]
-    _wait(turn.delay_s, timeout_s)
+    _wait(turn.delay_s, timeout_s, should_stop)
     _fail(turn)
     text = _filled(turn.template, seen)
     return LLMTurnResult(text=text, model=turn.model or path, finish_reason=turn.finish_reason, raw=text)
 
 
-def _wait(delay_s: float, timeout_s: float) -> None:
+def _wait(delay_s: float, timeout_s: float, should_stop: Callable[[], bool]) -> None:
+    """As a stream that trickles: it can be cut between two pieces."""
+    ends = time.monotonic() + min(delay_s, max(timeout_s, 0), MAX_DELAY_S)
+    while (left := ends - time.monotonic()) > 0:
+        time.sleep(min(left, PIECE_S))
+        if should_stop():
+            raise ModelInterrupted("interrupted")
     if delay_s > timeout_s:
-        time.sleep(min(max(timeout_s, 0), MAX_DELAY_S))
         raise ModelUnavailable("model_timeout")
-    if delay_s:
-        time.sleep(delay_s)
 
 
 def _fail(turn: ScriptedTurn) -> None:

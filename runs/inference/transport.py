@@ -16,7 +16,7 @@ from agentsite import telemetry
 from runs.contracts import LLMTurnResult
 from runs.errors import ModelError, ModelInterrupted, ModelUnavailable
 from runs.inference.dialects import answers
-from runs.inference.dialects.dialect import Asked, Dialect
+from runs.inference.dialects.dialect import Asked, Dialect, Fold
 
 MAX_ANSWER_BYTES = 8_000_000
 MAX_ERROR_BYTES = 64 * 1024
@@ -54,6 +54,10 @@ def goes_on() -> bool:
     return False
 
 
+def unwatched(fold: Fold) -> None:
+    """A call that nobody watches."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Provider:
     """Where a provider is, the key to it ("" for none), and how long one call to it may take in seconds."""
@@ -63,6 +67,7 @@ class Provider:
     key: str
     timeout_s: float
     should_stop: Callable[[], bool] = goes_on
+    heard: Callable[[Fold], None] = unwatched
 
 
 def exchange(dialect: Dialect, asked: Asked, provider: Provider, post: Post) -> LLMTurnResult:
@@ -95,20 +100,29 @@ def _asked_once(dialect: Dialect, asked: Asked, provider: Provider, post: Post) 
         with post(
             url, headers=headers, body=body, timeout_s=provider.timeout_s, max_bytes=MAX_ANSWER_BYTES
         ) as answering:
-            turn = _turn(dialect, answering, provider.should_stop)
+            turn = _turn(dialect, answering, provider)
     except WireFailed as failed:
         raise ModelUnavailable(failed.slug) from None
     return _redacted(turn, provider.key)
 
 
-def _turn(dialect: Dialect, answering: Answering, should_stop: Callable[[], bool]) -> LLMTurnResult:
+def _turn(dialect: Dialect, answering: Answering, provider: Provider) -> LLMTurnResult:
     if answering.status != 200:
         said = _beginning(answering.chunks)
         raise answers.refusal(answering.status, said, retry_after_s=answering.retry_after_s)
     # The answer's own word counts: a server may answer whole where a stream was asked for.
     if "text/event-stream" in answering.headers.get("content-type", "").lower():
-        return answers.decode_stream(dialect, answering.chunks, should_stop=should_stop)
-    return answers.decode(dialect, b"".join(_until_stopped(answering.chunks, should_stop)))
+        chunks = _as_outage(answering.chunks)
+        return answers.decode_stream(dialect, chunks, should_stop=provider.should_stop, heard=provider.heard)
+    return answers.decode(dialect, b"".join(_until_stopped(answering.chunks, provider.should_stop)))
+
+
+def _as_outage(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """A connection that breaks inside a stream ends it as an outage that knows what had come."""
+    try:
+        yield from chunks
+    except WireFailed as failed:
+        raise ModelUnavailable(failed.slug) from None
 
 
 def _until_stopped(chunks: Iterator[bytes], should_stop: Callable[[], bool]) -> Iterator[bytes]:

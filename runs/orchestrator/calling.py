@@ -6,9 +6,10 @@ An open breaker calls nobody: the next route is tried, or the run waits for as l
 from __future__ import annotations
 
 from agentsite import env
+from runs import listening
 from runs.backends import post_to_model
-from runs.contracts import LLMTurnResult, Prompt
-from runs.errors import ModelError, ModelRefused, ModelUnavailable
+from runs.contracts import LLMTurnResult, ModelCall
+from runs.errors import ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference import gateway
 from tools import breaker
 from tools.errors import UpstreamUnavailable
@@ -19,31 +20,36 @@ OPEN = "breaker_open"
 ENOUGH_OF_TIMEOUT = 0.25
 
 
-def complete(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
-    """One turn on a route within `timeout_s` seconds. Raises ModelError; `breaker_open`: nothing was called."""
-    account = gateway.account(route)
+def complete(call: ModelCall) -> LLMTurnResult:
+    """One turn on a route. Raises ModelError; `breaker_open`: nothing was called; ModelInterrupted: a door left
+    something for the run meanwhile, and the call was cut."""
+    account = gateway.account(call.route)
     if account is None:
-        return _called(route, prompt, timeout_s)
+        return _called(call)
     lease_s = env.read().MODEL_TIMEOUT_S + breaker.LEASE_GRACE_S
     try:
         with breaker.watched(*account, lease_s=lease_s) as watch:
-            return _watched(route, prompt, timeout_s, watch)
+            return _watched(call, watch)
     except UpstreamUnavailable as kept_back:
         raise ModelUnavailable(OPEN, retry_after_s=kept_back.retry_after_s) from None
 
 
-def _called(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
-    return gateway.complete(route, prompt, timeout_s=timeout_s, post=post_to_model)
+def _called(call: ModelCall) -> LLMTurnResult:
+    with listening.beside(call) as beside:
+        return gateway.complete(
+            call.route, call.prompt, timeout_s=call.timeout_s, post=post_to_model,
+            max_output_tokens=call.max_output_tokens, should_stop=beside.should_stop, heard=beside.heard,
+        )  # fmt: skip
 
 
-def _watched(route: str, prompt: Prompt, timeout_s: float, watch: breaker.Watch) -> LLMTurnResult:
+def _watched(call: ModelCall, watch: breaker.Watch) -> LLMTurnResult:
     try:
-        turn = _called(route, prompt, timeout_s)
-    except ModelRefused:
-        watch.saw(None)  # a refusal is an answer: somebody is there
+        turn = _called(call)
+    except (ModelRefused, ModelInterrupted):
+        watch.saw(None)  # a refusal is an answer, and what was cut had begun: somebody is there
         raise
     except ModelUnavailable as down:
-        if not _too_short(down, timeout_s):
+        if not _too_short(down, call.timeout_s):
             watch.saw(UpstreamUnavailable(slug=down.slug, retry_after_s=down.retry_after_s))
         raise
     watch.saw(None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agentsite import clock, env
 from agentsite.tenants import switches
 from runs import backends, qualification, store
-from runs.contracts import LLMTurnResult, Prompt
+from runs.contracts import LLMTurnResult, ModelCall
 from runs.orchestrator import calling
 from runs.orchestrator.outside import without_connection
 from tools import dispatcher, gate
@@ -46,8 +46,7 @@ class Ports:
     monotonic: Callable[[], float]
     leave_database: Callable[[], None]
 
-    complete: Callable[[str, Prompt, float], LLMTurnResult]
-    """(route, prompt, timeout in seconds)"""
+    complete: Callable[[ModelCall], LLMTurnResult]
     qualification: Callable[[str, str, str, bool], int | None]
     """(agent, route, answered model, manual ones allowed) to the id of a qualification that holds now"""
 

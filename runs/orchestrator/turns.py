@@ -12,6 +12,7 @@ from runs.contracts import (
     Final,
     Invalid,
     LLMTurnResult,
+    ModelCall,
     NewEvent,
     NewObservation,
     NewTurn,
@@ -110,7 +111,12 @@ def _call(run: RunState, prompt: Prompt, ports: Ports) -> Call:
         events.append(NewEvent(type="model.called", meta={"route": route}, span=span))
         try:
             ports.leave_database()
-            result = ports.complete(route, prompt, left)
+            longest = ports.settings().MODEL_MAX_OUTPUT_TOKENS
+            call = ModelCall(
+                run_id=run.run_id, seen_input_seq=run.last_input_seq, route=route, prompt=prompt, timeout_s=left,
+                max_output_tokens=longest,
+            )  # fmt: skip
+            result = ports.complete(call)
         except ModelError as failed:
             errors.append(failed)
             events.append(NewEvent(type="model.failed", meta={"route": route, "error": failed.slug}, span=span))

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agentsite import env
-from runs.contracts import LLMTurnResult, Prompt, RunState, SeenWrite
-from runs.errors import ModelError, ModelRefused, ModelUnavailable
+from runs.contracts import LLMTurnResult, ModelCall, RunState, SeenWrite
+from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference.dialects import recall
 from runs.orchestrator import Ports
 from runs.replay import facts
@@ -39,6 +39,8 @@ from tools.errors import AccessRefused, BadAnswer, NotFound, OutcomeUnknown, Rea
 READ_ERRORS = {e.slug: e for e in (UpstreamUnavailable, BadAnswer, AccessRefused, NotFound)}
 # What a look-up that did answer leads to; any other slug of a doubt is that of a read that failed.
 LOOKED = frozenset({"absent_once", "not_listed_yet", "no_promise", "other_backend", "ambiguous"})
+# Errors of a model call that a handler treats apart, whatever the run then did.
+OF_THEIR_OWN: dict[str, type[ModelError]] = {"context_too_long": ContextTooLong, "interrupted": ModelInterrupted}
 # `storable` wrote characters beyond the first plane out in a form that is Python's, not JSON's.
 _LONG_ESCAPE = re.compile(r"(?<!\\)\\U([0-9a-f]{8})")
 
@@ -83,7 +85,7 @@ class _Investigation:
     def _routes_called(self) -> tuple[Happened, ...]:
         return tuple(e for e in self.step.events if e.type == "model.called")
 
-    def _complete(self, called: Happened | None, route: str, prompt: Prompt) -> LLMTurnResult:
+    def _complete(self, called: Happened | None, call: ModelCall) -> LLMTurnResult:
         if called is None:
             raise NotRecorded("a model turn")
         failed = next((e for e in self.step.events if e.type == "model.failed" and e.seq == called.seq + 1), None)
@@ -94,11 +96,13 @@ class _Investigation:
             raise NotRecorded("a model turn")
         raw = _LONG_ESCAPE.sub(lambda m: chr(int(m.group(1), 16)), turn["raw"])
         return replace(
-            recall(route, raw), model=turn["model"], finish_reason=turn["finish_reason"],
+            recall(call.route, raw), model=turn["model"], finish_reason=turn["finish_reason"],
             input_tokens=turn["input_tokens"], output_tokens=turn["output_tokens"],
         )  # fmt: skip
 
     def _model_error(self, slug: str) -> ModelError:
+        if (kind := OF_THEIR_OWN.get(slug)) is not None:
+            return kind(slug)
         return ModelRefused(slug) if self.chance.final else ModelUnavailable(slug)
 
     # --- reads ---
@@ -145,7 +149,7 @@ class World(_Investigation):
         asked = iter(self._routes_called)
         return Ports(
             settings=lambda: self.settings, monotonic=lambda: 0.0, leave_database=lambda: None,
-            complete=lambda route, prompt, _timeout: self._complete(next(asked, None), route, prompt),
+            complete=lambda call: self._complete(next(asked, None), call),
             qualification=self._qualification, backend_of=self._backend, run_reads=self._run_reads,
             look_up=self._look_up, read_facts=self._read_facts, can_write=lambda _release, _backend: True,
             run_write=self._run_write, search=self._search, policy_state=self._policy,

@@ -15,6 +15,7 @@ from runs.store.load import load, observations, writes
 from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
 from runs.store.settled import due_writes
 from runs.store.tell import story
+from runs.store.under_way import drop_drafts, keep_drafts, last_inputs
 from runs.store.watched import due_watches
 
 __all__ = [
@@ -38,12 +39,15 @@ __all__ = [
     "due_unhinted",
     "due_watches",
     "due_writes",
+    "drop_drafts",
     "fail_unloadable",
     "leave_to_a_person",
     "feedback",
     "fence",
     "finish",
     "hurry",
+    "keep_drafts",
+    "last_inputs",
     "load",
     "look",
     "look_now",

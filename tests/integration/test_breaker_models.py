@@ -9,7 +9,7 @@ from django.db import connections
 
 from agentsite import dbtime
 from runs import prompt as prompts
-from runs.contracts import LLMTurnResult, Prompt
+from runs.contracts import LLMTurnResult, ModelCall, Prompt
 from runs.errors import ModelError, ModelRefused, ModelUnavailable
 from runs.inference import gateway
 from runs.models import Run
@@ -35,9 +35,16 @@ def prompt() -> Prompt:
     return prompts.build_prompt(run, turns.tools_shown(run))
 
 
+def call(route: str = ROUTE, timeout_s: float = 10) -> ModelCall:
+    run = states_8472.state()
+    return ModelCall(
+        run_id=run.run_id, seen_input_seq=0, route=route, prompt=prompt(), timeout_s=timeout_s, max_output_tokens=4096
+    )
+
+
 def ask(route: str = ROUTE, timeout_s: float = 10) -> LLMTurnResult | str:
     try:
-        return calling.complete(route, prompt(), timeout_s)
+        return calling.complete(call(route, timeout_s))
     except ModelError as error:
         return error.slug
 
@@ -55,7 +62,7 @@ def test_provider_that_is_down_is_not_called_until_its_time_is_over(world: World
         assert [ask() for _ in range(4)] == ["model_unavailable"] * 2 + [calling.OPEN] * 2
         assert (len(server.requests), state()) == (2, "open")
         with pytest.raises(ModelUnavailable) as kept_back:
-            calling.complete(ROUTE, prompt(), 10)
+            calling.complete(call())
         assert kept_back.value.retry_after_s is not None and 50 < kept_back.value.retry_after_s <= 60
         time_goes_by(60)
         server.always = None
@@ -69,7 +76,7 @@ def test_time_that_a_provider_names_opens_at_once_and_is_held(world: World) -> N
         world.settings(**server.variables(), BREAKER_FAILURES="5")
         assert ask() == "model_rate_limited"
         with pytest.raises(ModelUnavailable) as kept_back:
-            calling.complete(ROUTE, prompt(), 10)
+            calling.complete(call())
         assert kept_back.value.slug == calling.OPEN and 80 < (kept_back.value.retry_after_s or 0) <= 90
         assert len(server.requests) == 1
 
@@ -79,7 +86,7 @@ def test_refusal_is_an_answer_and_opens_nothing(world: World) -> None:
         world.settings(**server.variables(), BREAKER_FAILURES="1")
         for _ in range(3):
             with pytest.raises(ModelRefused):
-                calling.complete(ROUTE, prompt(), 10)
+                calling.complete(call())
         assert (len(server.requests), list(Breaker.objects.filter(dependency="openai"))) == (3, [])
 
 

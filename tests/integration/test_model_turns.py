@@ -24,7 +24,7 @@ def calls(world: World, *answers: Callable[[], LLMTurnResult]) -> list[tuple[str
     """Puts these answers behind the gateway, the last one for ever; returns the (route, timeout) of each call."""
     seen: list[tuple[str, float]] = []
 
-    def complete(route: str, prompt: Prompt, *, timeout_s: float, post: object) -> LLMTurnResult:
+    def complete(route: str, prompt: Prompt, *, timeout_s: float, **more: object) -> LLMTurnResult:
         seen.append((route, timeout_s))
         return answers[min(len(seen), len(answers)) - 1]()
 

@@ -14,7 +14,7 @@ from django.db import connection
 from agentsite.refusals import Refusal
 from approvals.models import Approval
 from runs import orchestrator
-from runs.contracts import LLMTurnResult, Prompt
+from runs.contracts import LLMTurnResult, ModelCall
 from runs.errors import ModelError, ModelRefused, ModelUnavailable
 from runs.models import Event, Run, Write
 from tests import edge
@@ -141,8 +141,8 @@ def _model(world: World, raises: ModelError) -> list[str]:
     """From now on whatever model is asked raises this; the routes it was asked by, in order."""
     asked: list[str] = []
 
-    def complete(route: str, prompt: Prompt, timeout_s: float) -> LLMTurnResult:
-        asked.append(route)
+    def complete(call: ModelCall) -> LLMTurnResult:
+        asked.append(call.route)
         raise raises
 
     ports = replace(orchestrator.LIVE, complete=complete)

@@ -70,7 +70,7 @@ def test_route_without_a_dialect_is_refused_for_good(route: str) -> None:
 
 
 def test_dialect_is_reached_by_its_providers_name_and_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spoken(model: str, shown: Prompt, timeout_s: float) -> LLMTurnResult:
+    def spoken(model: str, shown: Prompt, timeout_s: float, should_stop: object) -> LLMTurnResult:
         return LLMTurnResult(text=f"{model} {timeout_s}", model="m-2026", input_tokens=7)
 
     monkeypatch.setitem(gateway.DIALECTS, "openai", spoken)

@@ -16,7 +16,7 @@ from typing import Any
 from agentsite.canonical import NotStrictJson, strict_loads
 from runs.contracts import LLMTurnResult
 from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
-from runs.inference.dialects.dialect import FAULTS, Counts, Dialect, Faulty
+from runs.inference.dialects.dialect import FAULTS, Counts, Dialect, Faulty, Fold
 from runs.inference.dialects.sse import Events
 from tools.contracts import Json
 
@@ -56,20 +56,27 @@ def decode(dialect: Dialect, body: bytes) -> LLMTurnResult:
 
 
 def decode_stream(
-    dialect: Dialect, chunks: Iterable[bytes], *, should_stop: Callable[[], bool] = lambda: False
-) -> LLMTurnResult:
-    """The turn in a stream of events, which is read no further than its end. `should_stop` is asked before each chunk.
+    dialect: Dialect, chunks: Iterable[bytes], *, should_stop: Callable[[], bool] = lambda: False,
+    heard: Callable[[Fold], None] = lambda fold: None,
+) -> LLMTurnResult:  # fmt: skip
+    """The turn in a stream of events, which is read no further than its end. `should_stop` is asked before each chunk,
+    `heard` is shown what has come after each event.
 
     Raises ModelInterrupted where it says yes, ModelUnavailable `stream_cut` where the end never came, ModelError for an
-    error that the provider reports inside.
+    error that the provider reports inside; each knows the tokens of what had come.
     """
     fold, data = dialect.fold(), ""
     try:
         for data in _events(chunks, should_stop):
             fold.take(data)
+            heard(fold)
             if fold.ended:
                 break
         return _read(dialect, fold.whole())
+    except ModelError as error:
+        used = _counts(dialect, fold.usage, fold.said())
+        error.after(used.input, used.output)
+        raise
     except Faulty as fault:
         said = fold.said() if fold.ended else f"{fold.said()}{data}"  # the event that broke it was not taken
         return faulty(fault.slug, "", _counts(dialect, fold.usage, said))

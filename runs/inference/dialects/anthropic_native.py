@@ -177,6 +177,12 @@ class Stream:
     def said(self) -> str:
         return "".join(block.said() for block in self._blocks.values())
 
+    def spoken(self) -> tuple[str, str]:
+        return self._grown_so_far("thinking"), self._grown_so_far("text")
+
+    def _grown_so_far(self, field: str) -> str:
+        return "".join(piece for block in self._blocks.values() for piece in block.pieces.get(field, ()))
+
     def take(self, data: str) -> None:
         event = loads(data)
         reported(event)

@@ -35,6 +35,9 @@ class Fold(Protocol):
     def said(self) -> str:
         """All that the model has said so far, in the order of no dialect: for counting alone."""
 
+    def spoken(self) -> tuple[str, str]:
+        """(thinking, text) so far: for people to watch alone."""
+
     def take(self, data: str) -> None:
         """One event's data. Raises ModelError for an error the provider reports, Faulty for a broken answer."""
 

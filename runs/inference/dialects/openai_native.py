@@ -161,6 +161,9 @@ class Stream:
         pieces = [piece for pieces in self._texts.values() for piece in pieces]
         return "".join([*pieces, *(piece for call in calls for piece in (call.name, *call.pieces))])
 
+    def spoken(self) -> tuple[str, str]:
+        return "".join(self._texts["reasoning"]), "".join(self._texts["content"])
+
     def whole(self) -> Json:
         if not self.ended or not self._finish:
             raise ModelUnavailable("stream_cut")
