@@ -11,6 +11,8 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 from pydantic import ValidationError
 
+from agentsite import env
+
 LEAST_KEY_CHARS = 50
 
 
@@ -24,6 +26,18 @@ def registry_is_whole(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
     except registry.BrokenRegistry as error:
         return [Error(fault, id="agentsite.E001") for fault in error.faults]
     return []
+
+
+@register()
+def blocked_tools_exist(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """A misspelt name among the blocked tools would block nothing, and nobody would see it."""
+    return [Error(f"TOOLS_BLOCKED: {fault}", id="agentsite.E004") for fault in blocked_faults()]
+
+
+def blocked_faults() -> list[str]:
+    from tools import registry
+
+    return registry.check_blocked(env.read().TOOLS_BLOCKED)
 
 
 @register()

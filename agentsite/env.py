@@ -6,14 +6,19 @@ stops the start with one line that names the variable.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from agentsite import prices
+from agentsite.prices import PriceTable
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVIDERS = ("openai", "anthropic", "anthropic_xml", "offline", "scripted")
@@ -31,7 +36,62 @@ def _comma_list(value: object) -> object:
     return value
 
 
-class Environment(BaseSettings):
+class ModelEnvironment(BaseSettings):
+    """What concerns models and their turns: routes and keys, bounds of a call, a prompt and the loop, prices."""
+
+    AGENT_MODELS: Annotated[list[str], NoDecode] = ["offline:investigator"]
+    OPENAI_BASE_URL: str = ""
+    OPENAI_API_KEY: SecretStr | None = None
+    ANTHROPIC_BASE_URL: str = ""
+    ANTHROPIC_API_KEY: SecretStr | None = None
+    MODEL_TIMEOUT_S: Seconds = 60
+    MODEL_SILENCE_S: Seconds = 45
+    MODEL_STREAM: bool = True
+    MODEL_TRIES: int = Field(300, ge=1, le=1_000_000)
+    MODEL_MAX_OUTPUT_TOKENS: int = Field(4096, ge=1, le=1_000_000)
+    MODEL_WINDOW_TOKENS: int = Field(32_000, ge=4_000, le=10_000_000)
+    MODEL_TAIL_TOKENS: int = Field(8_000, ge=500, le=10_000_000)
+    LOOP_REMIND_AT: int = Field(2, ge=1, le=100)
+    LOOP_STOP_AT: int = Field(4, ge=2, le=1000)
+    TOOLS_BLOCKED: Annotated[list[str], NoDecode] = []
+    MODEL_PRICES: Annotated[PriceTable | None, NoDecode] = None
+
+    @field_validator("AGENT_MODELS", "TOOLS_BLOCKED", mode="before")
+    @classmethod
+    def split_names(cls, value: object) -> object:
+        return _comma_list(value)
+
+    @field_validator("MODEL_PRICES", mode="before")
+    @classmethod
+    def price_table(cls, value: object) -> object:
+        return prices.document(value) if isinstance(value, str) else value
+
+    @field_validator("AGENT_MODELS")
+    @classmethod
+    def known_providers(cls, value: list[str]) -> list[str]:
+        for route in value:
+            provider, _, model = route.partition(":")
+            if provider not in PROVIDERS or not model:
+                raise ValueError(f"a route is PROVIDER:MODEL with PROVIDER one of {', '.join(PROVIDERS)}")
+        if not value:
+            raise ValueError("at least one route is needed")
+        return value
+
+    @field_validator("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+    @classmethod
+    def base_url(cls, value: str) -> str:
+        if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
+            raise ValueError("must begin with https:// or http:// and hold no query")
+        return value
+
+    @model_validator(mode="after")
+    def remind_before_the_stop(self) -> Self:
+        if self.LOOP_STOP_AT <= self.LOOP_REMIND_AT:
+            raise ValueError("LOOP_STOP_AT must be above LOOP_REMIND_AT, so that a reminder comes first")
+        return self
+
+
+class Environment(ModelEnvironment):
     """Every variable we read. Periods are seconds unless the name says otherwise."""
 
     model_config = SettingsConfigDict(extra="ignore", case_sensitive=True, env_ignore_empty=True)
@@ -52,12 +112,9 @@ class Environment(BaseSettings):
     RELEASE: str = ""
     LOG_FORMAT: Literal["json", "console"] = "json"
     AUDIT_KEY: SecretStr | None = None
+    SECRETS_ELSEWHERE: Annotated[list[str], NoDecode] = []
+    """SHA-256 of secrets this process must not hold, so that it knows one when it sees it; its parent sets it."""
 
-    AGENT_MODELS: Annotated[list[str], NoDecode] = ["offline:investigator"]
-    OPENAI_BASE_URL: str = ""
-    OPENAI_API_KEY: SecretStr | None = None
-    ANTHROPIC_BASE_URL: str = ""
-    ANTHROPIC_API_KEY: SecretStr | None = None
     EMBEDDINGS_URL: str = ""
     EMBEDDINGS_MODEL: str = ""
     EMBEDDINGS_API_KEY: SecretStr | None = None
@@ -74,16 +131,6 @@ class Environment(BaseSettings):
     SWEEP_S: Seconds = 1
     PENDING_POLL_S: Seconds = 30
     CALL_TIMEOUT_S: Seconds = 8
-    MODEL_TIMEOUT_S: Seconds = 60
-    MODEL_SILENCE_S: Seconds = 45
-    MODEL_STREAM: bool = True
-    MODEL_TRIES: int = Field(300, ge=1, le=1_000_000)
-    MODEL_MAX_OUTPUT_TOKENS: int = Field(4096, ge=1, le=1_000_000)
-    MODEL_WINDOW_TOKENS: int = Field(32_000, ge=4_000, le=10_000_000)
-    MODEL_TAIL_TOKENS: int = Field(8_000, ge=500, le=10_000_000)
-    LOOP_REMIND_AT: int = Field(2, ge=1, le=100)
-    LOOP_STOP_AT: int = Field(4, ge=2, le=1000)
-    TOOLS_BLOCKED: Annotated[list[str], NoDecode] = []
     WRITE_TIMEOUT_S: Seconds = 20
     RESEND_FOR_S: Seconds = 3600
     RECONCILE_FOR_S: Seconds = 1800
@@ -102,34 +149,16 @@ class Environment(BaseSettings):
     PASSES_THREADS: int = Field(16, ge=1, le=1000)
     WRITES_PROCESSES: int = Field(2, ge=1, le=64)
 
-    @field_validator("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "AGENT_MODELS", "TOOLS_BLOCKED", mode="before")
+    @field_validator("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "SECRETS_ELSEWHERE", mode="before")
     @classmethod
     def split(cls, value: object) -> object:
         return _comma_list(value)
-
-    @field_validator("AGENT_MODELS")
-    @classmethod
-    def known_providers(cls, value: list[str]) -> list[str]:
-        for route in value:
-            provider, _, model = route.partition(":")
-            if provider not in PROVIDERS or not model:
-                raise ValueError(f"a route is PROVIDER:MODEL with PROVIDER one of {', '.join(PROVIDERS)}")
-        if not value:
-            raise ValueError("at least one route is needed")
-        return value
 
     @field_validator("THROTTLE_RUNS", "THROTTLE_READS")
     @classmethod
     def rate(cls, value: str) -> str:
         if not RATE.match(value):
             raise ValueError("a rate looks like 600/min")
-        return value
-
-    @field_validator("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
-    @classmethod
-    def base_url(cls, value: str) -> str:
-        if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
-            raise ValueError("must begin with https:// or http:// and hold no query")
         return value
 
     @field_validator("BROKER_URL")
@@ -149,10 +178,12 @@ class Environment(BaseSettings):
     @model_validator(mode="after")
     def hold_only_what_the_queues_need(self) -> Environment:
         """Processes that call models hold no write token, processes that write hold no model key (M32)."""
-        if "writes" not in self.queues:
-            self.COMMERCE_WRITE_TOKEN = None
-        if "passes" not in self.queues:
-            self.OPENAI_API_KEY = self.ANTHROPIC_API_KEY = None
+        names = [] if "writes" in self.queues else ["COMMERCE_WRITE_TOKEN"]
+        names += [] if "passes" in self.queues else ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"]
+        held = [value for name in names if (value := getattr(self, name)) is not None]
+        self.SECRETS_ELSEWHERE = [*self.SECRETS_ELSEWHERE, *(digest(value.get_secret_value()) for value in held)]
+        for name in names:
+            setattr(self, name, None)
         return self
 
     @field_validator("WORKER_QUEUES")
@@ -162,6 +193,17 @@ class Environment(BaseSettings):
         if not names or not set(names) <= {"passes", "writes", "maintenance"}:
             raise ValueError("expected passes, writes, maintenance, or several with commas")
         return ",".join(names)
+
+    @cached_property
+    def secret_values(self) -> tuple[str, ...]:
+        """Every secret in here: what is declared as one, the keys of AUDIT_KEY, passwords inside URLs."""
+        declared = [value for name in type(self).model_fields if isinstance(value := getattr(self, name), SecretStr)]
+        pairs = (self.AUDIT_KEY.get_secret_value() if self.AUDIT_KEY else "").split(",")
+        passwords = [urlsplit(url).password or "" for url in (self.DATABASE_URL or "", self.BROKER_URL)]
+        return (
+            *(value.get_secret_value() for value in declared), *(pair.partition(":")[2] for pair in pairs), *passwords,
+            *map(unquote, passwords),
+        )  # fmt: skip
 
     @property
     def queues(self) -> list[str]:
@@ -185,7 +227,10 @@ class Environment(BaseSettings):
 
 def _one_line(error: ValidationError) -> str:
     # pydantic's own text repeats the input, which may be a password in a URL.
-    parts = [f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)]
+    parts = [
+        ": ".join(part for part in (".".join(str(p) for p in e["loc"]), e["msg"]) if part)
+        for e in error.errors(include_input=False)
+    ]
     return "configuration refused: " + "; ".join(parts)
 
 
@@ -202,6 +247,16 @@ def secret(name: str) -> SecretStr | None:
     """A credential whose variable a profile names (`read_token_env`); None where it is unset or empty."""
     value = os.environ.get(name, "")
     return SecretStr(value) if value else None
+
+
+def digest(secret: str) -> str:
+    """By which a process knows a secret that it does not hold."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def digests(*names: str) -> list[str]:
+    """Digests of what these variables hold in this process; for a child that must not hold them."""
+    return [digest(value) for name in names if (value := os.environ.get(name))]
 
 
 def child_environment(**changes: str | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from rest_framework import exceptions
 from rest_framework.views import set_rollback
 
-from agentsite import telemetry
+from agentsite import redaction, telemetry
 from agentsite.refusals import Refusal
 from runs.api import bodies
 
@@ -96,8 +96,9 @@ def _headers(error: exceptions.APIException) -> dict[str, str]:
 
 def render(request: HttpRequest, refusal: Refusal, headers: Mapping[str, str] | None = None) -> HttpResponse:
     """The problem document of a refusal, for one request."""
+    body = document(refusal, instance=request.path, trace_id=getattr(request, "trace_id", None))
     return HttpResponse(
-        json.dumps(document(refusal, instance=request.path, trace_id=getattr(request, "trace_id", None))),
+        json.dumps(redaction.values_only(body)),
         status=refusal.status, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store", **(headers or {})},
     )  # fmt: skip
 

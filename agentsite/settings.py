@@ -123,9 +123,11 @@ def _database() -> dict[str, Any]:
     parsed = dj_database_url.parse(str(ENV.DATABASE_URL), engine="agentsite.postgres", conn_max_age=0)
     config: dict[str, Any] = dict(parsed)
     options = "-c lock_timeout=15000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+    # Few connections: one interpreter keeps no more of them busy, and hundreds of threads that come back from their
+    # calls at once get on faster when they queue here than when all contend. They wait long: each holds a paid answer.
     # The pool's pause between two tries to connect doubles until it gives up; the next who asks begins anew at once.
     config["OPTIONS"] = {
-        "pool": {"min_size": 0, "max_size": 20, "timeout": 20, "max_idle": 60, "reconnect_timeout": 10},
+        "pool": {"min_size": 0, "max_size": 10, "timeout": 60, "max_idle": 60, "reconnect_timeout": 10},
         "options": options,
         "connect_timeout": 5,
     }

@@ -1,33 +1,20 @@
-"""Logs, counters and redaction. May not raise: a run never fails because it could not be logged."""
+"""Logs and counters, every line without secrets. May not raise: a run never fails because it could not be logged."""
 
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import structlog
 from prometheus_client import Counter
 
+from agentsite import redaction
+from agentsite.redaction import redact as redact
+
 _logger = structlog.get_logger("agentsite")
-# `input_tokens` is a count: only a name that ends in one of these holds a secret.
-SECRET_KEYS = re.compile(r"(token|secret|password|authorization|api_?key|cookie|credential)$", re.I)
 _COUNTERS: dict[str, Counter] = {}
-REDACTED = "[redacted]"
-
-
-def redact(value: Any, known: tuple[str, ...] = ()) -> Any:
-    """A copy with every value under a secret-looking key, and every known secret, replaced."""
-    if isinstance(value, Mapping):
-        return {k: REDACTED if SECRET_KEYS.search(str(k)) else redact(v, known) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [redact(item, known) for item in value]
-    if isinstance(value, str):
-        for secret in known:
-            value = value.replace(secret, REDACTED) if secret else value
-    return value
 
 
 def log(event: str, **fields: Any) -> None:
@@ -61,8 +48,8 @@ def configure(log_format: str) -> dict[str, Any]:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if log_format == "json":
-        shared.append(structlog.processors.format_exc_info)  # without it a traceback is the word true
+    # Without it a traceback is the word true in JSON, and on a console one that shows what variables held.
+    shared.append(structlog.processors.format_exc_info)
     renderer: Any = (
         structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
     )
@@ -74,18 +61,37 @@ def configure(log_format: str) -> dict[str, Any]:
     formatter = {
         "()": structlog.stdlib.ProcessorFormatter,
         "foreign_pre_chain": shared,
-        "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _by_name, _rendered(renderer)],
     }
     quiet = {name: {"level": "WARNING"} for name in ("httpx", "httpcore", "celery", "amqp", "uvicorn.access")}
     quiet["kombu"] = {"level": "ERROR"}  # it warns that the in-process broker has no host name
+    # Django would mail every error to ADMINS, with the request in it: nothing of a run leaves the site by mail.
+    unmailed = {"handlers": [], "level": "INFO", "propagate": True}
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": formatter},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": "INFO"},
-        "loggers": quiet,
+        "loggers": {**quiet, "django": unmailed},
     }
+
+
+def _by_name(logger: Any, method: str, event_dict: Any) -> Any:
+    """What stands under a secret's name in a line's fields is replaced, whoever wrote the line."""
+    with contextlib.suppress(Exception):
+        return redact(event_dict)
+    return event_dict
+
+
+def _rendered(renderer: Any) -> Any:
+    """The renderer, and no secret that this process knows in what it made: messages and tracebacks too."""
+
+    def render(logger: Any, method: str, event_dict: Any) -> str:
+        line = renderer(logger, method, event_dict)
+        return redaction.text(line if isinstance(line, str) else line.decode())
+
+    return render
 
 
 def exception(event: str, **fields: Any) -> None:

@@ -28,5 +28,10 @@ def has_forbidden(text: str) -> bool:
     return any(c == "\x00" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 
+def blank(text: str) -> bool:
+    """Whether nothing of a text can be seen: white space and characters without width, such as a zero-width space."""
+    return all(c.isspace() or unicodedata.category(c) == "Cf" for c in text)
+
+
 def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"

@@ -63,11 +63,16 @@ TOOL = {"issue_refund": "Refund to the original payment"}
 RULE = {
     "customer_day_total_requires_approval": "This customer's total for the day needs approval",
     "tenant_hour_total_requires_approval": "The hour's total needs approval",
+    "sensitive_words_require_approval": "The customer's words need a person's decision",
 }
 # A check is named after the denial it would be; people read what holds.
 CHECK = {
     "tool_not_in_scope": "Tool is in this run's scope",
     "tool_never_allowed": "Tool is not forbidden",
+    "tool_blocked": "Tool is not blocked by the site",
+    "tool_too_dangerous": "Tool's danger fits its permission",
+    "secret_not_allowed": "Secrets stand where the tool takes them",
+    "sensitive_words": "Sensitive words of the customer",
     "route_not_qualified": "Model may propose writes",
     "order_out_of_scope": "Order is in this run's scope",
     "write_already_made": "First write on this payment",

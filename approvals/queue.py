@@ -19,7 +19,7 @@ from django.db import connection, models, transaction
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from agentsite import clock, dbtime, queues
+from agentsite import clock, dbtime, queues, redaction
 from agentsite.money import Money
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import visible_tenants
@@ -163,7 +163,7 @@ def decide(
     with transaction.atomic(durable=True):
         row, fresh = _visible(approval_id, user)
         attempt = _Attempt(
-            user=fresh, decision=decision, action_hash=action_hash, reason=storable(reason).strip(),
+            user=fresh, decision=decision, action_hash=action_hash, reason=redaction.text(storable(reason)).strip(),
             address=address[:64], screen_hash=screen_hash[:80], now=dbtime.now(),
         )  # fmt: skip
         result = _answer(row, attempt, approved_ttl_s)

@@ -17,8 +17,7 @@ from pydantic import ValidationError
 
 from agentsite import canonical, money, queues
 from agentsite.refusals import Refusal
-from agentsite.tenants import profiles
-from agentsite.tenants.models import AgentProfile
+from agentsite.tenants.models import AgentProfile, parsed
 from agentsite.tenants.profiles import Limits, Profile
 from runs import store
 from runs.contracts import AskedLimits, Contract, GrantedScope, RunRequest
@@ -80,12 +79,23 @@ def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: st
     return Contract(
         request_id=request.request_id, trace_id=trace_id, tenant_id=tenant_id, agent=profile.agent,
         actor=request.actor, goal=request.goal,
-        scope=GrantedScope(order_ids=order_ids, read_tools=profile.read_tools, write_tools=profile.write_tools),
+        scope=_granted(profile, order_ids),
         limits=granted_limits(profile.limits, request.limits),
         idempotency_root=request.request_id, policy_version_pin=profile.policy_pin,
         approval_ttl_s=profile.approval_ttl_s, approved_ttl_s=profile.approved_ttl_s,
         aggregates=profile.aggregates, queue_owner=profile.queue_owner,
         manual_qualification=profile.manual_qualification, profile_revision=revision, created_by=created_by,
+        sensitive=profile.sensitive,
+    )  # fmt: skip
+
+
+def _granted(profile: Profile, order_ids: tuple[str, ...] | None) -> GrantedScope:
+    """The profile's tools less those it blocks: a run never holds a grant of a blocked one."""
+    blocked = profile.blocked_tools
+    return GrantedScope(
+        order_ids=order_ids, read_tools=tuple(name for name in profile.read_tools if name not in blocked),
+        write_tools={name: grant for name, grant in profile.write_tools.items() if name not in blocked},
+        people_tools=tuple(name for name in profile.people_tools if name not in blocked),
     )  # fmt: skip
 
 
@@ -97,7 +107,7 @@ def _profile(tenant_id: str, agent: str) -> tuple[Profile, int]:
             [{"pointer": "/agent", "code": "unknown", "detail": "no agent of this name is set up"}],
         )  # fmt: skip
     try:
-        return profiles.parse(row.document), row.revision
+        return parsed(row.document), row.revision
     except ValidationError:
         # Our own stored row: the client did nothing wrong and must not be told what is in it.
         raise Refusal(500, "profile-invalid", "The tenant's agent profile cannot be loaded.") from None

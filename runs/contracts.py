@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from agentsite.money import Money
-from agentsite.tenants.profiles import Limits, Paper, Totals, WireMoney, WriteGrant
+from agentsite.tenants.profiles import Limits, Paper, SensitiveWords, Totals, WireMoney, WriteGrant
 from agentsite.text import has_forbidden
 from runs.states import On, Status
 from tools.contracts import (
@@ -110,6 +110,7 @@ class Contract(Paper):
     manual_qualification: bool
     profile_revision: int
     created_by: str
+    sensitive: dict[str, SensitiveWords] = {}
 
 
 # --- what the model is shown and answers -------------------------------------------------------------------
@@ -132,15 +133,59 @@ class ToolSchema:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """A whole prompt: a pure function of state. `template_hash` covers the stable text, `hash` everything."""
+class ShownCall:
+    """One call of a past turn with its one result. `asked` and `result` are lines of inert text; dialects with calls of
+    their own say `tool`, `args` (as stored, normalised) and `evidence` instead of `asked`."""
 
-    messages: tuple[Message, ...]
+    call_id: str
+    tool: str
+    args: Json
+    evidence: tuple[str, ...] = ()
+    asked: str
+    result: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTurn:
+    """One past turn as the model is shown it; a note is lines of inert text tied to no call. Number 0: before any."""
+
+    number: int
+    calls: tuple[ShownCall, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The turn as text, each call with its result and each note by itself, each ending its line."""
+        return (*(f"{c.asked}\n{c.result}\n" for c in self.calls), *(f"{note}\n" for note in self.notes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A whole prompt: a pure function of state. What stays the same comes first, `snapshot`, which moves, last.
+
+    `system` and `snapshot` are the platform's words, `goal` and `turns` other people's. `template_hash` covers the
+    stable text, `hash` everything. `estimate` is in tokens, uncalibrated; not `fits`: even without any turn it passes
+    the window.
+    """
+
+    system: str
+    goal: str
+    turns: tuple[ShownTurn, ...] = ()
+    snapshot: str = ""
     tools: tuple[ToolSchema, ...]
     version: str
     template_hash: str
     hash: str
     tools_hash: str
+    estimate: int = 0
+    fits: bool = True
+
+    @property
+    def messages(self) -> tuple[Message, Message]:
+        """The prompt as text alone, for models that have no calls of their own."""
+        history = "".join(piece for turn in self.turns for piece in turn.pieces)
+        user = f"{self.goal}{history}{self.snapshot}"
+        return Message(role="system", content=self.system), Message(role="user", content=user)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -458,6 +503,7 @@ class NewTurn:
     output_tokens: int = 0
     cached_tokens: int = 0
     estimate: int = 0
+    registry_version: str = ""
     cost_micros: int = 0
     took_ms: int = 0
 

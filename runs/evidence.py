@@ -8,11 +8,12 @@ from typing import Any
 from agentsite import clock, money
 from runs.contracts import SeenObservation
 from runs.story import OUR_REFUNDS
-from tools.contracts import EvidenceItem
+from tools import registry
+from tools.contracts import Effect, EvidenceItem
 
 
 def items(observations: Sequence[SeenObservation]) -> tuple[EvidenceItem, ...]:
-    """Every observation of a tool as a citable item; errors and denials are not `ok`."""
+    """Every observation of a tool as a citable item; errors, denials and the model's own words are not `ok`."""
     return tuple(_item(o) for o in observations)
 
 
@@ -24,10 +25,16 @@ def _item(o: SeenObservation) -> EvidenceItem:
     meta = o.meta
     version = meta.get("version")
     return EvidenceItem(
-        obs_id=o.obs_id, tool=o.source, kind=o.kind, ok=o.ok, doc=meta.get("doc"),
+        obs_id=o.obs_id, tool=o.source, kind=o.kind, ok=o.ok and not _own_words(o), doc=meta.get("doc"),
         version=version if isinstance(version, int) else None, section=meta.get("section"),
         fetched_at=clock.rfc3339(o.fetched_at), fact=summary(o),
     )  # fmt: skip
+
+
+def _own_words(o: SeenObservation) -> bool:
+    """Whether it is the result of something the model said itself, which proves nothing."""
+    tool = registry.TOOLS.get(o.source)
+    return tool is not None and tool.effect is Effect.PEOPLE
 
 
 def _amount(wire: Any) -> str:

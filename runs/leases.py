@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from django.db import connections
+from django.db import connection, connections
 
 from agentsite import clock, env, telemetry
 from runs import store
 from runs.store.lease import handler_deadline_s
+
+CROWD = 16
+"""Leases at once from which on handlers may queue for a connection; fewer than a pool has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,31 +26,54 @@ class Held:
 
 
 class _Keeper:
-    """One renewing thread a process, started with its first lease (after any fork)."""
+    """One renewing thread a process, started with its first lease (after any fork).
+
+    With a crowd of leases it holds a connection of its own: their handlers' queue for one may outlast a lease.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.lock = threading.Lock()
         self.held: dict[str, Held] = {}
+        self._crowded = threading.Event()
         threading.Thread(target=self._loop, name="lease-keeper", daemon=True).start()
+
+    def keep(self, one: Held) -> None:
+        with self.lock:
+            self.held[one.token] = one
+            if len(self.held) == CROWD:
+                self._crowded.set()
+
+    def drop(self, token: str) -> None:
+        with self.lock:
+            self.held.pop(token, None)
 
     def _loop(self) -> None:
         while True:
-            threading.Event().wait(env.read().LEASE_S / 3)
+            self._crowded.wait(env.read().LEASE_S / 3)
+            self._crowded.clear()
             self._renew_all()
 
     def _renew_all(self) -> None:
-        with self.lock:
-            held = [h for h in self.held.values() if clock.monotonic() - h.since > env.read().LEASE_S / 4]
+        held, lost = self._held(env.read().LEASE_S / 4), set[str]()
         try:
-            for one in held:
-                if clock.monotonic() - one.since < handler_deadline_s() and not store.renew(one.run_id, one.token):
-                    telemetry.log("lease.lost", run_id=one.run_id)
+            if len(self.held) >= CROWD:
+                connection.ensure_connection()
+            lost = held.keys() - store.renew([(one.run_id, token) for token, one in held.items()])
         except Exception as error:  # noqa: BLE001 - the next round tries again; a lapsed lease is fenced anyway
             telemetry.log("lease.renewal_failed", error=type(error).__name__)
-        finally:
-            if held:
-                connections.close_all()
+            connections.close_all()
+        now = self._held(0.0)
+        for token in lost & now.keys():  # the others were given back by their handlers meanwhile
+            telemetry.log("lease.lost", run_id=now[token].run_id)
+        if len(now) < CROWD:
+            connections.close_all()
+
+    def _held(self, least_s: float) -> dict[str, Held]:
+        """By token, the leases held for so many seconds and not yet for longer than any handler may."""
+        now, most_s = clock.monotonic(), handler_deadline_s()
+        with self.lock:
+            return {token: one for token, one in self.held.items() if least_s <= now - one.since < most_s}
 
 
 _keeper: _Keeper | None = None
@@ -66,13 +92,11 @@ def _current() -> _Keeper:
 def kept(run_id: str, token: str) -> Iterator[None]:
     """Keep a claimed run's lease alive while the body works on it."""
     keeper = _current()
-    with keeper.lock:
-        keeper.held[token] = Held(run_id=run_id, token=token, since=clock.monotonic())
+    keeper.keep(Held(run_id=run_id, token=token, since=clock.monotonic()))
     try:
         yield
     finally:
-        with keeper.lock:
-            keeper.held.pop(token, None)
+        keeper.drop(token)
 
 
 def hung() -> int:

@@ -12,7 +12,6 @@ from runs.inference import gateway
 from runs.models import Qualification
 from tools import registry
 
-AGENT_TOOLS: dict[str, tuple[str, ...]] = {"refunds": tuple(registry.TOOLS)}
 MANUAL_DAYS = 30
 
 
@@ -32,7 +31,7 @@ def find(agent: str, route: str, answered_model: str, *, manual_allowed: bool = 
 
 def tools_hash(agent: str) -> str:
     """The hash of an agent's tool list and write schemas."""
-    return registry.tools_hash(AGENT_TOOLS.get(agent, ()))
+    return registry.tools_hash(registry.ROLES.get(agent, ()))
 
 
 def qualify(

@@ -144,7 +144,7 @@ def customer_message(story: Story) -> str:
     known = _found(story) if story.status in ("waiting_dependency", "escalated", "failed") else []
     if story.status == "escalated":
         return _join([*known, *_money(story), _escalated(story)])
-    return _join([_lead(story), *known, *_money(story), *_cancelling(story)])
+    return _join([_lead(story), (story.question or "").strip(), *known, *_money(story), *_cancelling(story)])
 
 
 def _join(sentences: Sequence[str]) -> str:

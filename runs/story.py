@@ -114,6 +114,8 @@ class Story:
     cancel_asked: bool
     said: str | None = None
     """What a person wrote to the customer when he finished the run by hand."""
+    question: str | None = None
+    """What the customer was asked, while the run waits for the answer: model prose that passed the reply's check."""
     forgotten: bool = False
     """The record was put back from a backup and refunds were not listed since: one may exist that it does not know."""
 
@@ -149,7 +151,14 @@ def story(
         orders=tuple(found.orders.values()), unread=tuple(sorted({source for source, _, _ in found.failed})),
         policies=tuple(found.policies), writes=tuple(writes), approval=approval, dependency=dependency,
         cancel_asked=cancel_asked, said=said, forgotten=is_forgotten(observations, listed_from),
+        question=_question(observations) if status == "waiting_reply" else None,
     )  # fmt: skip
+
+
+def _question(observations: Sequence[SeenObservation]) -> str | None:
+    asked = [o for o in observations if o.source == "ask" and o.ok]
+    newest = max(asked, key=lambda o: o.position, default=None)
+    return str(newest.content["question"]) if newest is not None else None
 
 
 def is_forgotten(observations: Sequence[SeenObservation], listed_from: datetime | None) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 SPACES = frozenset(" \n\t\r")
 POINTS = frozenset(".,;:!?'’‘\"“”()-‐‑–—…")
@@ -38,6 +39,14 @@ class Words:
     courtesy: frozenset[str]
 
 
+NO_LIST = "no_word_list"
+
+
+def known(language: str) -> bool:
+    """Whether prose in this language can be checked, and so may reach a customer at all."""
+    return language in LANGUAGES
+
+
 def fault(prose: str, language: str, *, moved: bool) -> str | None:
     """Why prose may not be sent, as a stable slug; None where it holds nothing but courtesy.
 
@@ -45,7 +54,7 @@ def fault(prose: str, language: str, *, moved: bool) -> str | None:
     """
     lists = LANGUAGES.get(language)
     if lists is None:
-        return "no_word_list"
+        return NO_LIST
     return _bad_character(prose) or _bad_word(_folded(prose), lists, moved=moved)
 
 
@@ -98,11 +107,15 @@ def _phrase(flat: str, lists: Words) -> str | None:
 
 def _squeezed(flat: str, lists: Words) -> str | None:
     letters = _single(flat.replace(" ", ""))
-    return "outcome" if any(_single(stem) in letters for stem in lists.squeezed) else None
+    return "outcome" if any(_single_stem(stem) in letters for stem in lists.squeezed) else None
 
 
 def _single(text: str) -> str:
     return REPEATED.sub(r"\1", text)
+
+
+_single_stem = lru_cache(maxsize=None)(_single)
+"""For the lists' own stems alone, of which there are so many."""
 
 
 def _of_word(word: str, lists: Words) -> str | None:
@@ -110,7 +123,7 @@ def _of_word(word: str, lists: Words) -> str | None:
     short = _single(word)
     slugs += [
         slug for slug, stems in lists.forbidden_stems
-        if any(word.startswith(stem) or short.startswith(_single(stem)) for stem in stems)
+        if any(word.startswith(stem) or short.startswith(_single_stem(stem)) for stem in stems)
     ]  # fmt: skip
     return slugs[0] if slugs else None
 

@@ -49,6 +49,10 @@ def make_due(run: Run) -> None:
     put_back(Run.objects.filter(pk=run.pk), due_at=0.01)
 
 
+LONGEST = 1.2
+"""How much longer than it was asked to a parked run may wait, as a factor."""
+
+
 def due_in_s(run: Run) -> float:
     """Seconds until a run is due; negative where it is due already."""
     due = Run.objects.get(pk=run.pk).due_at

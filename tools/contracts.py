@@ -21,11 +21,16 @@ from agentsite.money import Money
 from agentsite.tenants.profiles import Totals, WriteGrant
 
 Json = dict[str, Any]
+CancelHook = Callable[[str, Json], bool]
+"""(call id, arguments) of a handler that was left behind to whether nothing of it goes on any more."""
 
 
 class Effect(StrEnum):
+    """What a tool acts on: `people` tools speak to the customer or to staff, and reach no business system."""
+
     READ = "read"
     WRITE = "write"
+    PEOPLE = "people"
 
 
 class Permission(StrEnum):
@@ -50,7 +55,11 @@ class Credential(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolEntry:
-    """One tool of the registry. Everything about how it may run stands here and is enforced from here."""
+    """One tool of the registry. Everything about how it may run stands here and is enforced from here.
+
+    `retries`: how often a read is repeated at once after an outage. `coerces`: whether a whole number written as text
+    ("3") is taken for one. `cancel` is called where a read ran out of its time or its run was cancelled.
+    """
 
     name: str
     summary: str
@@ -61,6 +70,11 @@ class ToolEntry:
     credential: Credential
     arguments: type[BaseModel]
     version: int
+    retries: int = 0
+    coerces: bool = False
+    cancel: CancelHook | None = None
+    secret_args: tuple[str, ...] = ()
+    """Text arguments of a write that may hold placeholders of secrets (`tools.placeholders`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +91,8 @@ class Proposal:
 class Backend:
     """A tenant's business system: where it is, whose credentials, and what it promises about keys and lag.
 
-    `settle_s` is the longest server-side processing plus read lag, in seconds; None: nothing is promised.
+    `settle_s` is the longest server-side processing plus read lag, in seconds; None: nothing is promised. `secrets`:
+    names of placeholders to the environment variables they stand for (M71).
     """
 
     tenant_id: str
@@ -87,6 +102,7 @@ class Backend:
     honours_keys: bool
     key_life_s: float
     settle_s: float | None
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

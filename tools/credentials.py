@@ -6,7 +6,7 @@ import re
 
 from pydantic import SecretStr
 
-from agentsite import env
+from agentsite import env, redaction
 from tools.contracts import Backend
 from tools.errors import AccessRefused
 
@@ -22,6 +22,19 @@ def read_token(backend: Backend) -> SecretStr:
 def write_token(backend: Backend) -> SecretStr:
     """For the executor alone. Raises as `read_token` does."""
     return _checked(_named(backend.write_token_env))
+
+
+def stands_for(backend: Backend, name: str) -> SecretStr:
+    """What a placeholder of the tenant's stands for, for the executor alone (M71).
+
+    Raises AccessRefused `secret_missing` where no variable of this process holds it, or one of the site's own would.
+    """
+    variable = backend.secrets.get(name, "")
+    value = env.secret(variable) if variable and variable not in env.Environment.model_fields else None
+    if value is None:
+        raise AccessRefused(slug="secret_missing")
+    redaction.learn(variable)  # from now on an answer that repeats it is cleaned
+    return value
 
 
 def _named(name: str) -> SecretStr | None:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from agentsite import clock
-from tools import executor, facts, registry
+from tools import arguments, executor, facts, registry
 from tools.contracts import (
     Backend,
     Credential,
@@ -30,29 +30,39 @@ from tools.contracts import (
     SentMark,
     WriteAnswer,
 )
-from tools.errors import ReadFailed, ToolError, UpstreamUnavailable
+from tools.errors import ReadCancelled, ReadFailed, ToolError, UpstreamUnavailable
 
 THREADS = 16
 Search = Callable[[str], list[Json]]
-"""A query to passages `{"doc", "version", "section", "text", "current"}`, best first, of the run's own tenant."""
+"""A query to passages `{"doc", "version", "section", "text", "current"}`, best first, of the run's own tenant; as many
+as may be asked for."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fetched(Generic[T]):
-    """A value or an error, when it came and how long it took."""
+    """A value or an error, when it came and how long it took. `left`: its handler was not waited for any longer."""
 
     value: T | None
     error: ToolError | None
     at: datetime
     took_ms: int
+    left: bool = False
 
 
-def run_reads(scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], search: Search) -> tuple[ReadResult, ...]:
+def run_reads(
+    scope: Scope,
+    backend: Backend,
+    calls: tuple[ReadCall, ...],
+    search: Search,
+    *,
+    cancelled: Callable[[], bool] | None = None,
+) -> tuple[ReadResult, ...]:
     """The results in the order of the calls. A policy search runs in this thread, which holds the database.
 
     Calls are the gate's: a write among them, or arguments that are not normalised, is our own bug and asserts.
+    `cancelled` is asked in this thread now and then: once it is so, what has not come yet is a result `cancelled`.
     """
     assert backend.tenant_id == scope.tenant_id, "a backend of another tenant"
     for call in calls:
@@ -62,8 +72,9 @@ def run_reads(scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], searc
     remote = [call for call, slug in zip(calls, slugs, strict=True) if slug is None and _is_remote(call)]
     within_s = max([registry.timeout_s(c.tool) for c in calls], default=0)
     try:
-        with facts.permitted(backend) if remote else nullcontext(), facts.Parallel(THREADS, within_s=within_s) as side:
-            return _results(calls, slugs, search, _Reads(side, scope, backend, remote).result)
+        with facts.permitted(backend) if remote else nullcontext():
+            with facts.Parallel(THREADS, within_s=within_s, cancelled=cancelled) as side:
+                return _results(calls, slugs, search, _Reads(side, scope, backend, remote).result)
     except UpstreamUnavailable as error:  # from the breaker: what a read itself raises is a typed result already
         away = _Fetched[Json](value=None, error=error, at=clock.now(), took_ms=0)
         return _results(calls, slugs, search, lambda call: _failed_read(call, away))
@@ -144,7 +155,8 @@ class _Reads:
         try:
             return self._parallel.result(future)
         except ReadFailed as error:
-            return _Fetched(value=None, error=error, at=clock.now(), took_ms=_ms_since(self._started_at))
+            took_ms, left = _ms_since(self._started_at), not (future.done() or future.cancelled())
+            return _Fetched(value=None, error=error, at=clock.now(), took_ms=took_ms, left=left)
 
 
 def _timed(read: Callable[[Backend, str, str], T], backend: Backend, order_id: str, trace_id: str) -> _Fetched[T]:
@@ -167,6 +179,7 @@ def _searched(call: ReadCall, search: Search) -> ReadResult:
     except ToolError as error:
         failed = _Fetched[Json](value=None, error=error, at=clock.now(), took_ms=_ms_since(started_at))
         return _failed_read(call, failed)
+    passages = passages[: call.args.get("limit", arguments.PASSAGES)]
     content: Json = {"passages": passages}
     found = _Fetched[Json](value=content, error=None, at=clock.now(), took_ms=_ms_since(started_at))
     meta = {name: passages[0][name] for name in ("doc", "version", "section")} if passages else {}
@@ -190,10 +203,22 @@ def _failed_read(call: ReadCall, found: _Fetched[T]) -> ReadResult:
     error = found.error
     assert error is not None, "a read without a value has an error"
     detail = str(error) if str(error) != error.slug else ""
-    return replace(
-        _failed(call, error.slug, retryable=error.retryable, took_ms=found.took_ms, detail=detail),
-        retry_in_s=error.retry_after_s,
-    )
+    failed = _failed(call, error.slug, retryable=error.retryable, took_ms=found.took_ms, detail=detail)
+    given_up = isinstance(error, ReadCancelled) or str(error) == "timeout"
+    handler = _cleaned(call, found.left) if given_up else ""
+    content = failed.content | ({"handler": handler} if handler else {})
+    return replace(failed, content=content, retry_in_s=error.retry_after_s)
+
+
+def _cleaned(call: ReadCall, left: bool) -> str:
+    """What became of a handler that was given up: its own hook knows best, if it has one (M120)."""
+    hook = registry.entry(call.tool).cancel
+    if hook is None:
+        return "still_running" if left else "cleaned_up"
+    try:
+        return "cleaned_up" if hook(call.call_id, call.args) else "still_running"
+    except ToolError:
+        return "still_running"
 
 
 def _failed(call: ReadCall, slug: str, *, retryable: bool, took_ms: int = 0, detail: str = "") -> ReadResult:

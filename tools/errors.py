@@ -7,7 +7,8 @@
     │   ├── UpstreamUnavailable   timeout, reset, 5xx, breaker open: try again later
     │   ├── BadAnswer             a 200 that is empty, cut, garbage or of another shape: try again later
     │   ├── AccessRefused         401 or 403: final until somebody mends a credential
-    │   └── NotFound              404: the thing does not exist
+    │   ├── NotFound              404: the thing does not exist
+    │   └── ReadCancelled         the run was cancelled while it was read
     ├── Refused             a write's answer that proves nothing was made: final
     └── OutcomeUnknown      a write whose effect nobody can tell yet: look it up, never guess
         └── NobodyThere           timeout, reset, 429, 5xx: an outage too
@@ -65,6 +66,10 @@ class AccessRefused(ReadFailed):
 
 class NotFound(ReadFailed):
     slug = "not_found"
+
+
+class ReadCancelled(ReadFailed):
+    slug = "cancelled"
 
 
 class Refused(ToolError):

@@ -7,8 +7,8 @@ the frozen body that action, is there still time to end before the mark gives up
 from __future__ import annotations
 
 from agentsite import clock
-from agentsite.canonical import NotStrictJson, strict_loads
-from tools import breaker, credentials, registry
+from agentsite.canonical import NotStrictJson, canonical_text, strict_loads
+from tools import breaker, credentials, placeholders, registry
 from tools.adapters import commerce, http
 from tools.contracts import Backend, Effect, Release, SentMark, WriteAnswer, action_hash, write_key
 from tools.errors import AccessRefused, NobodyThere, OutcomeUnknown
@@ -35,6 +35,7 @@ def execute(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
 
     try:
         token = credentials.write_token(backend)
+        body = _on_the_wire(release, backend)
     except AccessRefused as error:
         raise OutcomeUnknown(slug=error.slug) from None
     try:
@@ -43,7 +44,7 @@ def execute(release: Release, mark: SentMark, backend: Backend) -> WriteAnswer:
             backend.url,
             token,
             key=release.key,
-            body=release.body,
+            body=body,
             trace_id=release.trace_id,
             timeout_s=timeout_s,
             before_send=in_time,
@@ -62,10 +63,30 @@ def is_ready(release: Release, backend: Backend) -> bool:
     _check(release, backend)
     try:
         credentials.write_token(backend)
+        _on_the_wire(release, backend)
     except AccessRefused:
         return False
     permit = _permit(backend)
     return breaker.is_closed(permit.dependency, permit.account)
+
+
+def _on_the_wire(release: Release, backend: Backend) -> str:
+    """The frozen body with its secrets in place of their placeholders; the very same text where it holds none.
+
+    Raises AccessRefused `secret_missing`, and TamperedRelease where a placeholder stands in a field that takes none.
+    """
+    body = strict_loads(release.body)
+    used = placeholders.used(body)
+    if not used:
+        return release.body
+    takes = registry.entry(release.tool).secret_args
+    if not all(field in takes and name for field, name in used):
+        raise TamperedRelease("a placeholder of a secret in a field that takes none")
+
+    def secret(name: str) -> str:
+        return credentials.stands_for(backend, name).get_secret_value()
+
+    return canonical_text({n: placeholders.resolved(v, secret) if n in takes else v for n, v in body.items()})
 
 
 def _permit(backend: Backend) -> breaker.Permit:

@@ -1,8 +1,8 @@
 """Live facts of the business system, read with the read credential alone; never the write token, never runs.
 
-A read that fails raises: nothing here returns an empty list for an outage (M58). Reads may be repeated at once,
-twice and within their own time; everything longer is a due time in a row. Every read asks the business system's breaker
-first (M59), in the calling thread: the threads that read hold no database connection.
+A read that fails raises: nothing here returns an empty list for an outage (M58). Reads may be repeated at once, as
+often as their registry entry says and within their own time; everything longer is a due time in a row. Every read asks
+the business system's breaker first (M59), in the calling thread: the threads that read hold no database connection.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from agentsite import clock
 from tools import breaker, credentials, registry
 from tools.adapters import commerce, http
 from tools.contracts import Backend, Order, OrderFacts, OwnWrite, Payment, Refund
-from tools.errors import BadAnswer, NotFound, ReadFailed, UpstreamUnavailable
+from tools.errors import BadAnswer, NotFound, ReadCancelled, ReadFailed, UpstreamUnavailable
 
-RETRIES = 2
 MAX_WAIT_S = 1.0
 GRACE_S = 0.5
+LOOK_S = 1.0
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -49,17 +49,17 @@ def permitted(backend: Backend, *, look_up: bool = False) -> Iterator[None]:
             _watch.reset(mark)
 
 
-def read_order(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> Order:
+def read_order(backend: Backend, order_id: str, trace_id: str, *, retries: int | None = None) -> Order:
     """Raises ReadFailed."""
     return _read("get_order", commerce.get_order, backend, order_id, trace_id, retries)
 
 
-def read_payments(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> tuple[Payment, ...]:
+def read_payments(backend: Backend, order_id: str, trace_id: str, *, retries: int | None = None) -> tuple[Payment, ...]:
     """Raises ReadFailed."""
     return _read("get_payments", commerce.get_payments, backend, order_id, trace_id, retries)
 
 
-def read_refunds(backend: Backend, order_id: str, trace_id: str, *, retries: int = RETRIES) -> tuple[Refund, ...]:
+def read_refunds(backend: Backend, order_id: str, trace_id: str, *, retries: int | None = None) -> tuple[Refund, ...]:
     """Raises ReadFailed."""
     return _read("get_refund_status", commerce.get_refunds, backend, order_id, trace_id, retries)
 
@@ -71,9 +71,10 @@ def read_facts(
     *,
     own: tuple[OwnWrite, ...],
     epoch: int,
-    retries: int = RETRIES,
+    retries: int | None = None,
 ) -> OrderFacts:
-    """The three reads side by side. `own` and `epoch` are read by the caller before this. Raises ReadFailed."""
+    """The three reads side by side. `own` and `epoch` are read by the caller before this; `retries` None: as often as
+    the registry says. Raises ReadFailed."""
     read_at = clock.now()
     with permitted(backend), Parallel(3, within_s=registry.timeout_s("get_order")) as parallel:
         order = parallel.start(read_order, backend, order_id, trace_id, retries=retries)
@@ -90,11 +91,15 @@ def read_facts(
 
 
 class Parallel:
-    """A few threads for one step, and the last fence of its calls: one that is stuck is left behind, not waited for."""
+    """A few threads for one step, and the last fence of its calls: one that is stuck is left behind, not waited for.
 
-    def __init__(self, threads: int, *, within_s: float) -> None:
+    `cancelled` is asked now and then, in the thread that waits, whether the results are still wanted.
+    """
+
+    def __init__(self, threads: int, *, within_s: float, cancelled: Callable[[], bool] | None = None) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
         self._ends_at = clock.monotonic() + within_s + GRACE_S
+        self._asks, self._over = cancelled, False
 
     def __enter__(self) -> Self:
         return self
@@ -108,14 +113,30 @@ class Parallel:
         return self._pool.submit(lambda: context.run(call, *args, **kwargs))
 
     def result(self, future: Future[T]) -> T:
-        """What the call returned or raised; UpstreamUnavailable where its time is over."""
-        try:
-            return future.result(max(self._ends_at - clock.monotonic(), 0))
-        except TimeoutError:
+        """What the call returned or raised; UpstreamUnavailable where its time is over, ReadCancelled where nobody
+        wants it any more."""
+        while True:
+            try:
+                return future.result(self._next_look_s())
+            except TimeoutError:
+                self._give_up(future)
+
+    def _next_look_s(self) -> float:
+        left_s = max(self._ends_at - clock.monotonic(), 0)
+        return 0 if self._over else left_s if self._asks is None else min(left_s, LOOK_S)
+
+    def _give_up(self, future: Future[T]) -> None:
+        """Raises where there is no more waiting for it; a call that never began then never does."""
+        if clock.monotonic() >= self._ends_at:
+            future.cancel()
             error = UpstreamUnavailable("timeout")
             if (watch := _watch.get()) is not None:
                 watch.saw(error)
             raise error from None
+        self._over = self._over or (self._asks is not None and self._asks())
+        if self._over:
+            future.cancel()
+            raise ReadCancelled from None
 
 
 def _listed(parallel: Parallel, started: Future[T]) -> T:
@@ -126,14 +147,15 @@ def _listed(parallel: Parallel, started: Future[T]) -> T:
         raise BadAnswer("no list of an order that is there") from None
 
 
-def _read(tool: str, fetch: Fetch[T], backend: Backend, order_id: str, trace_id: str, retries: int) -> T:
+def _read(tool: str, fetch: Fetch[T], backend: Backend, order_id: str, trace_id: str, retries: int | None) -> T:
     token = credentials.read_token(backend)
     watch = _watch.get()
     if watch is None or watch.account != breaker.account_of(backend.tenant_id, backend.url):
         with permitted(backend):
             return _read(tool, fetch, backend, order_id, trace_id, retries)
     try:
-        found = _repeated(tool, fetch, backend, token, order_id, trace_id, retries)
+        times = registry.entry(tool).retries if retries is None else retries
+        found = _repeated(tool, fetch, backend, token, order_id, trace_id, times)
     except ReadFailed as error:
         watch.saw(error)
         raise

@@ -6,27 +6,25 @@ or approvals: qualifications, approvals and our own writes arrive as values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from agentsite import clock
 from agentsite.money import CurrencyMismatch, Money
 from agentsite.money import parse as parse_money
+from tools import entries, registry, rules
 from tools import facts as live
-from tools import registry, rules
 from tools.contracts import (
     ApprovalTicket,
     Backend,
     Check,
     Decision,
-    Effect,
     EvidenceItem,
     Json,
     OrderFacts,
     OwnWrite,
     Payment,
-    Permission,
     PolicyState,
     Proposal,
     ReadFacts,
@@ -37,11 +35,13 @@ from tools.contracts import (
     action_hash,
 )
 from tools.errors import InvalidArguments, NotFound, UnknownTool
+from tools.rules import customer_limit, tenant_limit
 
 ESCALATES = {
     "policy_stale": "policy_stale",
     "payment_disputed": "needs_a_person",
     "route_not_qualified": "route_not_qualified",
+    "tool_blocked": "needs_a_person",
 }
 OWN_AUTHORITY = "refund_within_own_authority"
 """The rule of an action that needs nobody."""
@@ -52,6 +52,8 @@ class Case:
     """One proposed write with everything the gate may look at besides the live facts, which it reads itself.
 
     `closed` are payments whose one write of this run is spent; `leave_out` is the key of a write being re-sent.
+    `blocked` are tools that the site lets nobody use now; `sensitive` are the customer's words by which every write
+    needs a person (M116).
     """
 
     scope: Scope
@@ -69,21 +71,20 @@ class Case:
     closed: frozenset[str]
     qualified: bool
     leave_out: str = ""
+    blocked: Collection[str] = ()
+    sensitive: tuple[str, ...] = ()
 
 
-def read_allowed(scope: Scope, proposal: Proposal) -> str | None:
-    """Why a read may not run (a slug), or None. Ownership is checked on the order itself when it is read."""
-    entry = registry.TOOLS.get(proposal.tool)
-    if entry is None:
-        return "unknown_tool"
-    if entry.effect is not Effect.READ or proposal.tool not in scope.read_tools:
-        return "tool_not_in_scope"
-    if entry.permission is Permission.NEVER:
-        return "tool_never_allowed"
+def read_allowed(scope: Scope, proposal: Proposal, *, blocked: Collection[str] = ()) -> str | None:
+    """Why a read may not run (a slug), or None. Ownership is checked on the order itself when it is read.
+
+    `blocked`: tools that the site lets nobody use now.
+    """
+    refused = entries.read_refusal(scope, proposal, blocked)
     order_id = proposal.args.get("order_id")
-    if order_id is not None and scope.order_ids is not None and order_id not in scope.order_ids:
+    if refused is None and order_id is not None and scope.order_ids is not None and order_id not in scope.order_ids:
         return "order_out_of_scope"
-    return None
+    return refused
 
 
 def read_live(backend: Backend, order_id: str, trace_id: str, own: tuple[OwnWrite, ...], epoch: int) -> OrderFacts:
@@ -128,11 +129,8 @@ def _deny(rule: str, checks: tuple[Check, ...], facts: Json | None = None) -> De
 
 
 def _static_checks(case: Case) -> Iterable[Check]:
-    scope, entry = case.scope, registry.TOOLS.get(case.tool)
-    in_scope = entry is not None and entry.effect is Effect.WRITE and case.tool in scope.write_tools
-    yield Check(name="tool_not_in_scope", ok=in_scope, inputs={"tool": case.tool})
-    never = entry is None or entry.permission is Permission.NEVER
-    yield Check(name="tool_never_allowed", ok=not never)
+    scope = case.scope
+    yield from entries.write_checks(scope, case.tool, case.args, blocked=case.blocked, secrets=case.backend.secrets)
     yield Check(name="route_not_qualified", ok=case.qualified)
     order_id = str(case.args.get("order_id"))
     in_orders = scope.order_ids is None or order_id in scope.order_ids
@@ -241,7 +239,7 @@ def _threshold(case: Case, checks: tuple[Check, ...], facts: Json) -> Decision:
     large = two_people is not None and total > two_people
     asks = _asks(case, total, threshold)
     inputs = {"threshold": threshold.wire(), "with_earlier": total.wire(), "large": large, **_totals(case, amount)}
-    checks = (*checks, Check(name="within_own_authority", ok=True, inputs=inputs))
+    checks = (*checks, *_words(case), Check(name="within_own_authority", ok=True, inputs=inputs))
     kind: Literal["allow", "needs_approval"] = "needs_approval" if asks else "allow"
     return Decision(
         kind=kind, rule=asks or OWN_AUTHORITY, checks=checks, action_hash=case.hash,
@@ -249,10 +247,18 @@ def _threshold(case: Case, checks: tuple[Check, ...], facts: Json) -> Decision:
     )  # fmt: skip
 
 
+def _words(case: Case) -> Iterable[Check]:
+    """Shown to the approver; nothing is denied for what a customer says."""
+    if case.sensitive:
+        yield Check(name="sensitive_words", ok=True, inputs={"words": list(case.sensitive)})
+
+
 def _asks(case: Case, total: Money, threshold: Money) -> str | None:
     if total > threshold:
         short = threshold.amount().removesuffix(".00")
         return f"refund_above_{short}_requires_approval"
+    if case.sensitive:
+        return "sensitive_words_require_approval"
     amount = parse_money(case.args["amount"])
     if _over(case.used.customer_day, customer_limit(case.scope, amount.currency), amount):
         return "customer_day_total_requires_approval"
@@ -263,31 +269,16 @@ def _asks(case: Case, total: Money, threshold: Money) -> str | None:
 
 def _totals(case: Case, amount: Money) -> Json:
     return {
-        "customer_day": {"used": list(case.used.customer_day), "limit": customer_limit(case.scope, amount.currency)},
+        "customer_day": {
+            "used": list(case.used.customer_day),
+            "limit": customer_limit(case.scope, amount.currency),
+        },
         "tenant_hour": {"used": list(case.used.tenant_hour), "limit": tenant_limit(case.scope, amount.currency)},
     }
 
 
 def _over(used: tuple[int, int], limit: tuple[int, int] | None, amount: Money) -> bool:
     return limit is not None and (used[0] + 1 > limit[0] or used[1] + amount.minor > limit[1])
-
-
-def customer_limit(scope: Scope, currency: str) -> tuple[int, int] | None:
-    """(count, minor units) one customer may get a day without a person, or None where no total is set."""
-    totals = scope.aggregates.get(currency)
-    if totals is None or totals.customer_day is None:
-        return None
-    amount = parse_money({"amount": totals.customer_day.amount, "currency": currency})
-    return totals.customer_day.count, amount.minor
-
-
-def tenant_limit(scope: Scope, currency: str) -> tuple[int, int] | None:
-    """(count, minor units) all writes of the tenant may come to in an hour, or None."""
-    totals = scope.aggregates.get(currency)
-    if totals is None or totals.tenant_hour is None:
-        return None
-    amount = parse_money({"amount": totals.tenant_hour.amount, "currency": currency})
-    return totals.tenant_hour.count, amount.minor
 
 
 def describe(facts: OrderFacts) -> Json:

@@ -5,27 +5,37 @@ Everything else asks here and nothing is inferred from a name. A misspelt or inc
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ValidationError
 
-from agentsite import env, money
+from agentsite import env
 from agentsite.canonical import sha256
-from agentsite.money import BadMoney, Money
 from agentsite.tenants.profiles import Profile
 from agentsite.text import visible
+from tools.arguments import (
+    ID,
+    Amount,
+    Arguments,
+    Message,
+    OfOrder,
+    Plan,
+    Query,
+    Question,
+    Reason,
+    RefundArguments,
+)
 from tools.contracts import Credential, Danger, Effect, Json, Permission, ToolEntry
 from tools.errors import InvalidArguments, UnknownTool
 
-ID = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
+WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,14}", re.ASCII)
 LONGEST_S = 120.0
+MOST_RETRIES = 2
 MAX_PATH = 200
-AN_ID = "an id of letters, digits and _.:@/-"
-AN_AMOUNT = "a decimal amount"
-A_CODE = "an ISO 4217 code"
 EVIDENCE = {"type": "array", "items": {"type": "string"}, "description": "ids of the observations this rests on"}
 EXPECTED_OF = {
     "missing": "present",
@@ -33,6 +43,7 @@ EXPECTED_OF = {
     "invalid_key": "no such field",
     "model_type": "an object",
     "string_unicode": "names without lone surrogates",
+    "int_type": "a whole number",
 }
 
 
@@ -42,85 +53,6 @@ class BrokenRegistry(RuntimeError):
     def __init__(self, faults: list[str]) -> None:
         super().__init__("tool registry refused: " + "; ".join(faults))
         self.faults = faults
-
-
-def _expected(text: str, field: str = "") -> PydanticCustomError:
-    return PydanticCustomError("expected", "{expected}", {"expected": text, "field": field})
-
-
-def _id(value: object) -> object:
-    if not isinstance(value, str) or not ID.fullmatch(value):
-        raise _expected(AN_ID)
-    return value
-
-
-def _text_up_to(limit: int) -> BeforeValidator:
-    def check(value: object) -> object:
-        # Twice: writing out an invisible character may leave letters before an accent that NFC then joins.
-        text = visible(visible(value)) if isinstance(value, str) else ""
-        if not text.strip() or len(text) > limit:
-            raise _expected(f"text of 1 to {limit} characters")
-        return text
-
-    return BeforeValidator(check)
-
-
-def _amount(value: object) -> object:
-    if not isinstance(value, str) or not value.isascii() or not money.AMOUNT.fullmatch(value):
-        raise _expected(AN_AMOUNT)
-    return value
-
-
-def _currency(value: object) -> object:
-    try:
-        money.exponent(value if isinstance(value, str) else "")
-    except BadMoney:
-        raise _expected(A_CODE) from None
-    return value
-
-
-class Arguments(BaseModel):
-    """Strict and closed: a field that is not declared is an error."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-Id = Annotated[str, BeforeValidator(_id), Field(json_schema_extra={"pattern": f"^{ID.pattern}$"})]
-
-
-class Amount(Arguments):
-    """A decimal string in major units, never a number, and its currency."""
-
-    amount: Annotated[str, BeforeValidator(_amount), Field(description="decimal string in major units, as 2000.00")]
-    currency: Annotated[str, BeforeValidator(_currency), Field(description="ISO 4217 code, as INR")]
-
-    @model_validator(mode="after")
-    def fits_its_currency(self) -> Amount:
-        try:
-            minor = self.money().minor
-        except BadMoney as error:
-            raise _expected(str(error).removeprefix("expected "), error.field) from None
-        if minor <= 0:
-            raise _expected(f"{AN_AMOUNT} above 0", "amount")
-        return self
-
-    def money(self) -> Money:
-        return money.from_parts(self.amount, self.currency)
-
-
-class OfOrder(Arguments):
-    order_id: Id
-
-
-class Query(Arguments):
-    query: Annotated[str, _text_up_to(500), Field(min_length=1, max_length=500)]
-
-
-class RefundArguments(Arguments):
-    order_id: Id
-    payment_id: Id
-    amount: Amount
-    reason: Annotated[str, _text_up_to(200), Field(min_length=1, max_length=200)]
 
 
 def _commerce_read(name: str, summary: str) -> ToolEntry:
@@ -133,6 +65,21 @@ def _commerce_read(name: str, summary: str) -> ToolEntry:
         timeout_s=60,
         credential=Credential.COMMERCE_READ,
         arguments=OfOrder,
+        version=1,
+        retries=MOST_RETRIES,
+    )
+
+
+def _to_people(name: str, arguments: type[Arguments], summary: str) -> ToolEntry:
+    return ToolEntry(
+        name=name,
+        summary=summary,
+        effect=Effect.PEOPLE,
+        permission=Permission.UNRESTRICTED,
+        danger=Danger.SAFE,
+        timeout_s=1,
+        credential=Credential.NONE,
+        arguments=arguments,
         version=1,
     )
 
@@ -150,7 +97,8 @@ _ENTRIES = (
         timeout_s=60,
         credential=Credential.NONE,
         arguments=Query,
-        version=1,
+        version=2,
+        coerces=True,
     ),
     ToolEntry(
         name="issue_refund",
@@ -163,8 +111,16 @@ _ENTRIES = (
         arguments=RefundArguments,
         version=1,
     ),
+    _to_people(
+        "message", Message, "Tell the customer something while you work: plain prose under the rules of a final."
+    ),
+    _to_people("ask", Question, "Ask the customer and wait: plain prose under the rules of a final. Stands alone."),
+    _to_people("plan", Plan, "Set down, or replace, your plan of the next steps. It may stand beside reads."),
+    _to_people("escalate", Reason, "Hand the request to a person of staff, who reads the reason. Stands alone."),
 )
 TOOLS: Mapping[str, ToolEntry] = {entry.name: entry for entry in _ENTRIES}
+ROLES: Mapping[str, tuple[str, ...]] = {"refunds": tuple(TOOLS)}
+"""What an agent of each kind may ever be shown; a profile grants some of it."""
 
 
 def entry(name: str) -> ToolEntry:
@@ -184,14 +140,27 @@ def timeout_s(name: str) -> float:
 def normalise(name: str, args: object) -> Json:
     """The arguments as they are hashed, stored, shown and sent; doing it twice changes nothing.
 
-    Money has exactly its currency's decimals, ids are unchanged, text is in NFC with nothing invisible left.
-    Raises UnknownTool, or InvalidArguments that names the first field at fault.
+    Money has exactly its currency's decimals, ids are unchanged, text is in NFC with nothing invisible left; what was
+    left out stays out. Raises UnknownTool, or InvalidArguments that names the first field at fault.
     """
+    tool = entry(name)
     try:
-        checked = entry(name).arguments.model_validate(args)
+        checked = tool.arguments.model_validate(_coerced(tool, args) if tool.coerces else args)
     except ValidationError as error:
         raise _first_fault(error) from None
-    return {field: _wire(getattr(checked, field)) for field in type(checked).model_fields}
+    given = [field for field in type(checked).model_fields if field in checked.model_fields_set]
+    return {field: _wire(getattr(checked, field)) for field in given}
+
+
+def _coerced(tool: ToolEntry, args: object) -> object:
+    """Whole numbers that came as text, where only one number can be meant; all else is left to be refused (M60)."""
+    if not isinstance(args, dict):
+        return args
+    numbers = {field for field, info in tool.arguments.model_fields.items() if info.annotation is int}
+    return {
+        name: int(value) if name in numbers and isinstance(value, str) and WHOLE_NUMBER.fullmatch(value) else value
+        for name, value in args.items()
+    }
 
 
 def _wire(value: Any) -> Any:
@@ -214,12 +183,18 @@ def schemas(names: Iterable[str]) -> tuple[Json, ...]:
 
 
 def _schema(tool: ToolEntry) -> Json:
-    parameters = _plain(tool.arguments.model_json_schema())
+    parameters: Json = json.loads(_parameters(tool.arguments))
     writes = tool.effect is Effect.WRITE
     if writes:
         parameters["properties"]["evidence"] = EVIDENCE
         parameters["required"] = [*parameters["required"], "evidence"]
     return {"name": tool.name, "summary": tool.summary, "parameters": parameters, "writes": writes}
+
+
+@lru_cache(maxsize=256)
+def _parameters(arguments: type[BaseModel]) -> str:
+    """As JSON, so that nobody changes what the next run is shown; made once, as making it costs a tenth of a turn."""
+    return json.dumps(_plain(arguments.model_json_schema()))
 
 
 def _plain(schema: Json) -> Json:
@@ -251,17 +226,24 @@ def tools_hash(names: Iterable[str]) -> str:
 
 
 def check_profile(profile: Profile) -> list[str]:
-    """What a profile grants that is no tool, or a tool of the other class; empty where all is well."""
+    """What a profile grants that is no tool, or a tool of another class; empty where all is well."""
     lists: dict[str, tuple[Iterable[str], Effect]] = {
         "read_tools": (profile.read_tools, Effect.READ),
         "write_tools": (profile.write_tools, Effect.WRITE),
+        "people_tools": (profile.people_tools, Effect.PEOPLE),
     }
-    return [
+    faults = [
         f"{field}: {name} is no {effect.value} tool"
         for field, (names, effect) in lists.items()
         for name in names
         if name not in TOOLS or TOOLS[name].effect is not effect
     ]
+    return faults + [f"blocked_tools: {fault}" for fault in check_blocked(profile.blocked_tools)]
+
+
+def check_blocked(names: Iterable[str]) -> list[str]:
+    """Names of a list of blocked tools that are no tool: a misspelt one would block nothing."""
+    return [f"{visible(name)[:MAX_PATH]} is no tool" for name in names if name not in TOOLS]
 
 
 def check_all(tools: Mapping[str, ToolEntry] = TOOLS) -> None:
@@ -273,7 +255,7 @@ def check_all(tools: Mapping[str, ToolEntry] = TOOLS) -> None:
 
 def _faults(key: str, tool: ToolEntry) -> list[str]:
     # Of a wrong class even where the word is right: `is` comparisons would take "write" for no write.
-    kinds = {"effect": Effect, "permission": Permission, "danger": Danger, "credential": Credential}
+    kinds = {"effect": Effect, "permission": Permission, "danger": Danger, "credential": Credential, "coerces": bool}
     faults = [f"{name} is misspelt" for name, kind in kinds.items() if not isinstance(getattr(tool, name), kind)]
     if tool.name != key or not tool.summary:
         faults.append("name differs from its key, or no summary")
@@ -283,7 +265,22 @@ def _faults(key: str, tool: ToolEntry) -> list[str]:
         faults.append("version is no counting number")
     if (tool.effect is Effect.WRITE) != (tool.credential is Credential.COMMERCE_WRITE):
         faults.append("the write credential belongs to writes, and to nothing else")
-    return faults + _faults_of_arguments(tool)
+    if tool.effect is Effect.PEOPLE and tool.credential is not Credential.NONE:
+        faults.append("a people tool holds no credential")
+    if tool.permission is Permission.UNRESTRICTED and tool.danger is not Danger.SAFE:
+        faults.append("what runs with no check of its arguments must be safe")
+    return faults + _faults_of_running(tool) + _faults_of_arguments(tool)
+
+
+def _faults_of_running(tool: ToolEntry) -> list[str]:
+    faults = []
+    if type(tool.retries) is not int or not 0 <= tool.retries <= MOST_RETRIES:
+        faults.append(f"retries is not within 0 to {MOST_RETRIES}")
+    elif tool.retries and tool.effect is not Effect.READ:
+        faults.append("only a read is repeated")
+    if tool.cancel is not None and (not callable(tool.cancel) or tool.effect is not Effect.READ):
+        faults.append("cancel is no hook of a read")
+    return faults
 
 
 def _faults_of_arguments(tool: ToolEntry) -> list[str]:
@@ -291,7 +288,21 @@ def _faults_of_arguments(tool: ToolEntry) -> list[str]:
     if not isinstance(model, type) or not issubclass(model, BaseModel):
         return ["arguments is no model"]
     faults = [] if model.model_config.get("extra") == "forbid" else ["arguments takes unknown fields"]
-    return faults + (["arguments has a field named evidence"] if "evidence" in model.model_fields else [])
+    faults += ["arguments has a field named evidence"] if "evidence" in model.model_fields else []
+    takes = {name for name, info in model.model_fields.items() if info.annotation is str}
+    if tool.secret_args and (tool.effect is not Effect.WRITE or not set(tool.secret_args) <= takes):
+        faults.append("secret_args names no text argument of a write")
+    return faults + (_faults_of_coercing(tool, model) if tool.coerces is True else [])
+
+
+def _faults_of_coercing(tool: ToolEntry, model: type[BaseModel]) -> list[str]:
+    """Nothing that moves money or names a thing is ever guessed from another form than its own."""
+    properties = _plain(model.model_json_schema())["properties"].values()
+    holds = any(p.get("pattern") == f"^{ID.pattern}$" or p.get("type") == "object" for p in properties)
+    faults = ["a write coerces nothing"] if tool.effect is Effect.WRITE else []
+    faults += ["what takes an id or money coerces nothing"] if holds else []
+    taken = any(info.annotation is int for info in model.model_fields.values())
+    return faults + ([] if taken else ["coerces, and takes no whole number"])
 
 
 check_all()

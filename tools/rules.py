@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from agentsite.canonical import canonical_text
-from agentsite.money import CurrencyMismatch, Money, total, zero
+from agentsite.money import CurrencyMismatch, Money, parse, total, zero
 from tools.contracts import Json, OrderFacts, OwnWrite, Payment, Refund, Scope
 
 NOT_REFUNDED = frozenset({"failed", "canceled"})
@@ -233,6 +233,27 @@ def unlisted(facts: OrderFacts, scope: Scope) -> Json:
 
 def _larger(one: Money, other: Money) -> Money:
     return one if one >= other else other
+
+
+# --- totals that need a person ------------------------------------------------------------------------------
+
+
+def customer_limit(scope: Scope, currency: str) -> tuple[int, int] | None:
+    """(count, minor units) one customer may get a day without a person, or None where no total is set."""
+    totals = scope.aggregates.get(currency)
+    if totals is None or totals.customer_day is None:
+        return None
+    amount = parse({"amount": totals.customer_day.amount, "currency": currency})
+    return totals.customer_day.count, amount.minor
+
+
+def tenant_limit(scope: Scope, currency: str) -> tuple[int, int] | None:
+    """(count, minor units) all writes of the tenant may come to in an hour, or None."""
+    totals = scope.aggregates.get(currency)
+    if totals is None or totals.tenant_hour is None:
+        return None
+    amount = parse({"amount": totals.tenant_hour.amount, "currency": currency})
+    return totals.tenant_hour.count, amount.minor
 
 
 # --- the one body that goes on the wire --------------------------------------------------------------------

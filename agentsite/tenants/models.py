@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
 from knox.models import AbstractAuthToken
 
+from agentsite import redaction
 from agentsite.tenants import profiles
 
 if TYPE_CHECKING:
@@ -103,4 +104,13 @@ def visible_tenants(user: User) -> set[str] | None:
 def current_profile(tenant_id: str, agent: str = "refunds") -> profiles.Profile | None:
     """The profile in force for runs to come, or None where the tenant has no such agent."""
     row = AgentProfile.objects.filter(tenant_id=tenant_id, agent=agent).order_by("-revision").first()
-    return profiles.parse(row.document) if row else None
+    return parsed(row.document) if row else None
+
+
+def parsed(document: Any) -> profiles.Profile:
+    """A stored profile; from now on this process knows the secrets that it names. Raises pydantic.ValidationError."""
+    profile = profiles.parse(document)
+    commerce = profile.commerce
+    named = (commerce.read_token_env, commerce.write_token_env) if commerce is not None else ()
+    redaction.learn(*named, *profile.secrets.values())
+    return profile

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from agentsite import money
 from agentsite.money import Money
+from agentsite.text import has_forbidden
 
 TENANT_ID = re.compile(r"[a-z0-9_]{1,64}")
 POLICY_PIN = re.compile(r"[A-Za-z0-9_.-]{1,64}@v[1-9][0-9]{0,5}")
@@ -26,6 +27,17 @@ def _money(value: object) -> Money:
         raise ValueError(f"{error.field}: {error}") from None
 
 
+def _phrase(text: str) -> str:
+    if has_forbidden(text) or not any(char.isalnum() for char in text):
+        raise ValueError("a phrase holds a letter, no NUL and no lone surrogate")
+    return text
+
+
+Phrase = Annotated[str, Field(strict=True, min_length=2, max_length=80), AfterValidator(_phrase)]
+Phrases = Annotated[tuple[Phrase, ...], Field(max_length=1000)]
+Language = Annotated[str, Field(strict=True, pattern=r"^[a-z]{2,3}(-[a-z0-9]{2,8})?$")]
+SecretName = Annotated[str, Field(strict=True, pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+Variable = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 WireMoney = Annotated[Money, BeforeValidator(_money), PlainSerializer(lambda m: m.wire())]
 
 
@@ -111,6 +123,14 @@ class Commerce(Paper):
         return self
 
 
+class SensitiveWords(Paper):
+    """A language's phrases: `person` brings the run to a person before any model call, `approval` makes every write
+    need one (M116). None leaves the shipped list of the language as it is, an empty list takes it away."""
+
+    person: Phrases | None = None
+    approval: Phrases | None = None
+
+
 class Profile(Paper):
     """A profile file. Source of every grant; frozen into a run at admission."""
 
@@ -127,6 +147,9 @@ class Profile(Paper):
     aggregates: dict[str, Totals] = {}
     manual_qualification: bool = True
     commerce: Commerce | None = None
+    sensitive: Annotated[dict[Language, SensitiveWords], Field(max_length=30)] = {}
+    secrets: Annotated[dict[SecretName, Variable], Field(max_length=50)] = {}
+    """Placeholder names to the environment variables that hold what they stand for (M71)."""
 
     @model_validator(mode="after")
     def totals_fit_their_currency(self) -> Profile:

@@ -111,6 +111,7 @@ class Screen:
     panel: Panel
     evidence: tuple[EvidenceRow, ...]
     checks: tuple[CheckRow, ...]
+    words: str
     live_facts: tuple[Pair, ...]
     facts_read_at: str
     said: tuple[Said, ...]
@@ -137,6 +138,7 @@ def build(approval: Approval, user: User) -> Screen:
         screen_hash=screen_hash(approval), panel=_panel(approval, user, now),
         evidence=tuple(_evidence(e, now) for e in approval.evidence),
         checks=tuple(_check(c, approval.currency) for c in approval.checks),
+        words=_words(approval),
         live_facts=tuple(_live_facts(approval)), facts_read_at=str(approval.facts.get("read_at", "")),
         said=_said(run), shown_later=tuple(_shown(m) for m in approval.messages_shown),
         earlier=Approval.objects.filter(pk=approval.earlier).first() if approval.earlier else None,
@@ -251,6 +253,12 @@ def _check(item: dict[str, Any], currency: str) -> CheckRow:
         name=visible(str(item.get("name", ""))), label=labels.check(str(item.get("name", ""))),
         ok=item.get("ok") is True, numbers=tuple(Pair(label=name, value=value) for name, value in rows),
     )  # fmt: skip
+
+
+def _words(approval: Approval) -> str:
+    """The customer's words by which the gate asked for a person, or asked beside another reason; "" where none were."""
+    named = [c.get("inputs", {}).get("words") for c in approval.checks if c.get("name") == "sensitive_words"]
+    return labels.value(named[0]) if named and named[0] else ""
 
 
 def _live_facts(approval: Approval) -> Iterable[Pair]:

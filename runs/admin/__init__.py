@@ -24,9 +24,9 @@ from agentsite.tenants.console import ReadOnly, TenantFilter, staff
 from agentsite.text import visible
 from approvals import labels
 from approvals.models import Approval, Decision
-from runs import reply, store
+from runs import budgets, reply, store
 from runs.admin import acts, writes
-from runs.models import LIVE_VALUES, OPEN_WRITES, Event, Input, Observation, Run, Turn, Write
+from runs.models import LIVE_VALUES, OPEN_WRITES, Draft, Event, Input, Observation, Run, Turn, Write
 from runs.store.by_hand import MAX_NOTE, MAX_TEXT, RESOLVED
 
 MAX_TURNS = 100
@@ -214,12 +214,14 @@ def _story(run: Run) -> dict[str, Any]:
         "run": run,
         "orders": [o.order_id for o in run.orders.all()[:20]],
         "goal": str(run.contract.get("goal", "")),
-        "cost": labels.amount(run.cost_micros // 10_000, "USD") if run.cost_micros else "",
+        "cost": "{amount} {currency}".format(**budgets.cost(run.contract, run.cost_micros)) if run.cost_micros else "",
         "inputs": Input.objects.filter(run=run).order_by("seq")[:MAX_DECISIONS],
         "approvals": Approval.objects.filter(run_id=run.pk).order_by("requested_at")[:MAX_DECISIONS],
         "decisions": _decisions(run),
         "writes": Write.objects.filter(run=run).prefetch_related("tries").order_by("intent_at")[:MAX_DECISIONS],
         "turns": Turn.objects.filter(run=run).order_by("number")[:MAX_TURNS],
+        # One that a dead worker left behind is older than whatever the run did since.
+        "draft": Draft.objects.filter(run=run, at__gt=run.updated_at).first() if run.status in LIVE_VALUES else None,
         "observations": Observation.objects.filter(run=run).order_by("position")[:MAX_OBSERVATIONS],
         "timeline": _timeline(run), "told": reply.customer_message(store.story(str(run.pk))),
     }  # fmt: skip

@@ -12,11 +12,9 @@ from pydantic import BaseModel, ConfigDict
 from agentsite import clock
 from agentsite.money import Money
 from approvals.models import Approval
-from runs import reply, store
+from runs import budgets, reply, store
 from runs.models import Event, Observation, Run, Write
 from tools.contracts import Json
-
-MICROS = 1_000_000
 
 
 class View(BaseModel):
@@ -179,17 +177,10 @@ def _moment(value: datetime | None) -> str | None:
     return None if value is None else clock.rfc3339(value)
 
 
-def cost(micros: int) -> str:
-    """Millionths of a dollar as a decimal string: six decimals, of which at least four are kept (`0.0123`)."""
-    whole, rest = divmod(micros, MICROS)
-    digits = f"{rest:06d}"
-    return f"{whole}.{digits[:4]}{digits[4:].rstrip('0')}"
-
-
 def _usage(row: Run) -> UsageView:
     return UsageView(
         model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens, cost=MoneyView(amount=cost(row.cost_micros), currency="USD"),
+        output_tokens=row.output_tokens, cost=MoneyView(**budgets.cost(row.contract, row.cost_micros)),
         active_ms=row.active_ms,
     )  # fmt: skip
 

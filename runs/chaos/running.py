@@ -61,6 +61,10 @@ class Processes:
         for role in roles or list(self._running):
             self._running.pop(role).wait(STOP_S)
 
+    def pid(self, role: str) -> int:
+        """The first process of a role that runs."""
+        return self._running[role].pid
+
     def child(self, queue: str, role: str = "worker1") -> int | None:
         """The process of a worker that consumes one queue, or None while it has none."""
         process = self._running.get(role)

@@ -9,12 +9,13 @@ import re
 from typing import Any
 
 from agentsite.canonical import NotStrictJson, canonical, strict_loads
-from agentsite.text import has_forbidden, visible
+from agentsite.text import blank, has_forbidden, visible
 from runs.contracts import ID_PATTERN, Final, Invalid, LLMTurnResult, NativeCall, Parsed, ToolSchema
 from tools.contracts import Json, Proposal
 
 MAX_BYTES = 64 * 1024
-MAX_CALLS = 8
+MAX_CALLS = 64
+"""A turn of more is no turn to work with; of what it may hold, policy lets some wait (`runs.orchestrator.people`)."""
 MAX_EVIDENCE = 20
 SHOWN = 64
 CUT = frozenset({"length", "max_tokens"})
@@ -94,7 +95,7 @@ def _json(text: str) -> Any:
 
 
 def _text(text: object) -> str:
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or blank(text):
         raise _Bad(Invalid(slug="no_usable_output"))
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise _Bad(Invalid(slug="too_long", detail={"max_bytes": MAX_BYTES}))
@@ -106,7 +107,7 @@ def _text(text: object) -> str:
 def _unfenced(text: str) -> str:
     fenced = _FENCED.fullmatch(text.strip())
     inner = fenced.group(1) if fenced else text
-    if not inner.strip():
+    if blank(inner):
         raise _Bad(Invalid(slug="no_usable_output"))
     return inner.strip()
 
@@ -138,7 +139,7 @@ def _final(value: Json) -> Final:
     text = value["final"]
     if not isinstance(text, str):
         raise _output("final", "a string")
-    if not text.strip():
+    if blank(text):
         raise _Bad(Invalid(slug="no_usable_output"))
     return Final(text=text, evidence=_evidence(value.get("evidence", []), "evidence"))
 

@@ -1,4 +1,4 @@
-"""Reads a rendered prompt back into goal, snapshot and observations, as a model does. Imports no Django and no zone.
+"""Reads a prompt's text back into goal, snapshot and observations, as a model does. Imports no Django and no zone.
 
 The models of this package see nothing but the prompt's text: what is not in it does not exist for them, and what is
 odd in it is skipped, never an exception.
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsite.canonical import NotStrictJson, strict_loads
 from runs.contracts import Prompt
 from tools.contracts import Json
 
-_SNAPSHOT = "[3] TASK STATE SNAPSHOT"
+# The last one counts: it is the end of a prompt, and no text of anybody else begins a line.
+_SNAPSHOT = re.compile(r"^\[5\] TASK STATE SNAPSHOT", re.MULTILINE)
 # JSON of the untrusted layers holds no angle bracket, so a tag's body ends at the first one.
-_TAG = re.compile(r"^<(goal|call|observation)((?: [a-z_]+=\"[^\"<>]*\")*)>([^<>\n]*)</\1>$", re.MULTILINE)
+_TAG = re.compile(
+    r"^<(goal|call|about|observation|compacted)((?: [a-z_]+=\"[^\"<>]*\")*)>([^<>\n]*)</\1>$", re.MULTILINE
+)
 _ATTRIBUTE = re.compile(r" ([a-z_]+)=\"([^\"]*)\"")
+_NUMBERED = re.compile(r"obs_[0-9]{1,9}", re.ASCII)
 _LINE = re.compile(r"^([a-z_]+): (.+)$", re.MULTILINE)
 
 
@@ -63,21 +67,31 @@ class Seen:
 
 def read(prompt: Prompt) -> Seen:
     """What a prompt's text says. Never raises for any text."""
-    system = "\n".join(m.content for m in prompt.messages if m.role == "system")
     user = "\n".join(m.content for m in prompt.messages if m.role == "user")
     asked: Json = {}
+    about = ""
     customer, goal = "", ""
     shown: list[Shown] = []
     for name, attributes, body in _TAG.findall(user):
         values = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(attributes)}
         if name == "goal":
             customer, goal = values.get("customer", ""), _text(_json(body))
-        elif name == "call":
-            asked = _object(_json(body))
+        elif name in ("call", "about"):
+            asked, about = _object(_json(body)), values.get("call", "")
+        elif name == "compacted":
+            shown += _kept(_object(_json(body)), len(shown))
         else:
-            shown.append(_shown(values, body, asked, len(shown)))
-            asked = {}
-    return Seen(customer=customer, goal=goal, snapshot=_snapshot(system), observations=tuple(shown))
+            shown.append(_shown({"call": about, **values}, body, asked, len(shown)))
+            asked, about = {}, ""
+    return Seen(customer=customer, goal=goal, snapshot=_snapshot(user), observations=_in_order(shown))
+
+
+def _in_order(shown: list[Shown]) -> tuple[Shown, ...]:
+    """As they were told: their ids count up, while a turn shows the results of its calls before what stood beside."""
+    if not all(_NUMBERED.fullmatch(one.obs_id) for one in shown):
+        return tuple(shown)
+    ordered = sorted(shown, key=lambda one: int(one.obs_id.partition("_")[2]))
+    return tuple(replace(one, position=n) for n, one in enumerate(ordered))
 
 
 def _shown(values: dict[str, str], body: str, asked: Json, position: int) -> Shown:
@@ -92,9 +106,25 @@ def _shown(values: dict[str, str], body: str, asked: Json, position: int) -> Sho
     )
 
 
-def _snapshot(system: str) -> Json:
-    _, heading, layer = system.rpartition(_SNAPSHOT)
-    return {name: _json(value) for name, value in _LINE.findall(layer)} if heading else {}
+def _kept(turn: Json, position: int) -> list[Shown]:
+    """What a compacted turn still says: who said no to what. Its results are not there to conclude from."""
+    calls, beside = turn.get("calls"), turn.get("beside")
+    entries = [*(calls if isinstance(calls, list) else []), *(beside if isinstance(beside, list) else [])]
+    return [_kept_one(entry, position + n) for n, entry in enumerate(e for e in entries if isinstance(e, dict))]
+
+
+def _kept_one(entry: Json, position: int) -> Shown:
+    kind = _text(entry.get("kind"))
+    return Shown(
+        obs_id=_text(entry.get("observation")), position=position, source=_text(entry.get("source", entry.get("tool"))),
+        kind=kind if kind in ("denial", "decision") else "compacted", call_id=_text(entry.get("call")),
+        args=_object(entry.get("args")), content=entry.get("told"),
+    )  # fmt: skip
+
+
+def _snapshot(user: str) -> Json:
+    *_, layer = _SNAPSHOT.split(user)
+    return {name: _json(value) for name, value in _LINE.findall(layer)} if _SNAPSHOT.search(user) else {}
 
 
 def _json(text: str) -> Any:

@@ -7,13 +7,15 @@ that says whether to try later (by due time, which is the run's business and hol
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from agentsite import telemetry
-from runs.contracts import LLMTurnResult
+from agentsite.redaction import REDACTED
+from runs.contracts import LLMTurnResult, NativeCall
 from runs.errors import ModelError, ModelInterrupted, ModelUnavailable
 from runs.inference.dialects import answers
 from runs.inference.dialects.dialect import Asked, Dialect, Fold
@@ -21,6 +23,7 @@ from runs.inference.dialects.dialect import Asked, Dialect, Fold
 MAX_ANSWER_BYTES = 8_000_000
 MAX_ERROR_BYTES = 64 * 1024
 SHORTEST_SECRET = 12
+_ESCAPED = re.compile(r"\\+(?:u00(?!22|5c)([2-7][0-9a-f])|/)", re.IGNORECASE)
 
 
 class WireFailed(Exception):
@@ -114,7 +117,8 @@ def _turn(dialect: Dialect, answering: Answering, provider: Provider) -> LLMTurn
     if "text/event-stream" in answering.headers.get("content-type", "").lower():
         chunks = _as_outage(answering.chunks)
         return answers.decode_stream(dialect, chunks, should_stop=provider.should_stop, heard=provider.heard)
-    return answers.decode(dialect, b"".join(_until_stopped(answering.chunks, provider.should_stop)))
+    body = b"".join(_until_stopped(answering.chunks, provider.should_stop))
+    return answers.decode(dialect, _without(provider.key, body))
 
 
 def _as_outage(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -145,11 +149,27 @@ def _beginning(chunks: Iterator[bytes]) -> bytes:
     return bytes(said[:MAX_ERROR_BYTES])
 
 
+def _without(key: str, body: bytes) -> bytes:
+    """A whole answer before anything cuts it: of a key cut in two, no half would be found."""
+    return body.replace(key.encode(), REDACTED.encode()) if len(key) >= SHORTEST_SECRET else body
+
+
 def _redacted(turn: LLMTurnResult, key: str) -> LLMTurnResult:
     """A provider's key that comes back in an answer is kept nowhere. A short one, such as the `x` that a local server
     is given, is no secret but a piece of other words."""
-    if len(key) < SHORTEST_SECRET or key not in turn.raw:
+    if len(key) < SHORTEST_SECRET or key not in _unescaped(turn.raw):
         return turn
-    text, thinking, raw = telemetry.redact([turn.text, turn.thinking, turn.raw], (key,))
-    calls = tuple(replace(c, arguments=telemetry.redact(c.arguments, (key,))) for c in turn.calls)
-    return replace(turn, text=text, thinking=thinking, raw=raw, calls=calls)
+    text, thinking, model, raw = (_cleaned(said, key) for said in (turn.text, turn.thinking, turn.model, turn.raw))
+    calls = tuple(NativeCall(**{n: _cleaned(v, key) for n, v in vars(c).items()}) for c in turn.calls)
+    return replace(turn, text=text, thinking=thinking, model=model, raw=raw, calls=calls)
+
+
+def _cleaned(text: str, key: str) -> str:
+    """A text without the key, not even spelt in escapes: it may be JSON that is yet to be read."""
+    text = text.replace(key, REDACTED)
+    return plain.replace(key, REDACTED) if key in (plain := _unescaped(text)) else text
+
+
+def _unescaped(text: str) -> str:
+    """Escapes of printable ASCII written out, however deep they are nested, but for quotes and backslashes."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else "/", text)

@@ -24,6 +24,10 @@ READS = {
     "get_refund_status": "earlier refunds",
     "search_policy": "the policy",
 }
+TO_PEOPLE = {
+    "message": "tell the customer something", "ask": "ask the customer", "plan": "set down a plan",
+    "escalate": "hand it to a person",
+}  # fmt: skip
 POLICY = "search_policy"
 
 
@@ -154,12 +158,19 @@ def _replied(data: Data) -> Told | None:
     proposals = data.get("proposals")
     if not isinstance(proposals, list):
         return None  # what was wrong with it is told by the next event
-    writes = [p for p in proposals if p.get("tool") not in READS]
+    writes = [p for p in proposals if p.get("tool") not in READS and p.get("tool") not in TO_PEOPLE]
     if writes:
         cited = ", ".join(map(str, writes[0].get("evidence", []))) or "nothing"
         what = action(str(writes[0]["tool"]), writes[0]["args"])
         return "model", f"proposes to {what}, citing {visible(cited)}", "plain"
-    return "model", "asks to read " + " and ".join(READS[str(p["tool"])] for p in proposals), "plain"
+    return "model", " and ".join(_wishes([str(p["tool"]) for p in proposals])), "plain"
+
+
+def _wishes(tools: list[str]) -> Iterator[str]:
+    reads = [READS[tool] for tool in tools if tool in READS]
+    if reads:
+        yield "asks to read " + " and ".join(reads)
+    yield from (f"wants to {TO_PEOPLE[tool]}" for tool in tools if tool in TO_PEOPLE)
 
 
 def _model_failed(data: Data) -> Told:
@@ -267,6 +278,22 @@ def _message(data: Data) -> Told:
     return "customer", quoted(data.get("text")), "plain"
 
 
+def _told(data: Data) -> Told:
+    return "reply", f"the customer is told {quoted(data.get('text'))}", "plain"
+
+
+def _questioned(data: Data) -> Told:
+    return "reply", f"the customer is asked {quoted(data.get('question'))}", "wait"
+
+
+def _gave_up(data: Data) -> Told:
+    return "model", f"asks for a person, to whom it says {quoted(data.get('reason'))}", "wait"
+
+
+def _reminded(data: Data) -> Told:
+    return "run", f"the model is reminded ({spoken(data.get('error'))})", "wait"
+
+
 def _cancel(data: Data) -> Told:
     return "client", f"asks to cancel {quoted(data['text']) if data.get('text') else ''}".strip(), "wait"
 
@@ -290,5 +317,6 @@ TELLERS: dict[str, Callable[[Data], Told | None]] = {
     "approval.void": _void, "write.intent": _intent, "write.sent": _sent, "write.released_again": _again,
     "write.result": _result, "write.unknown": _unknown, "write.reconciled": _reconciled, "write.verified": _verified,
     "write.mismatch": _mismatch, "reply.sent": _sent_reply, "reply.rejected": _dropped, "message.received": _message,
-    "cancel.requested": _cancel, "notice": _notice,
+    "cancel.requested": _cancel, "notice": _notice, "customer.told": _told, "customer.asked": _questioned,
+    "model.escalated": _gave_up, "reminder": _reminded,
 }  # fmt: skip

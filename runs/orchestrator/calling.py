@@ -11,6 +11,7 @@ from runs.backends import post_to_model
 from runs.contracts import LLMTurnResult, ModelCall
 from runs.errors import ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference import gateway
+from runs.orchestrator import spoken
 from tools import breaker
 from tools.errors import UpstreamUnavailable
 
@@ -36,10 +37,11 @@ def complete(call: ModelCall) -> LLMTurnResult:
 
 def _called(call: ModelCall) -> LLMTurnResult:
     with listening.beside(call) as beside:
-        return gateway.complete(
+        turn = gateway.complete(
             call.route, call.prompt, timeout_s=call.timeout_s, post=post_to_model,
             max_output_tokens=call.max_output_tokens, should_stop=beside.should_stop, heard=beside.heard,
         )  # fmt: skip
+    return spoken.clean(turn)
 
 
 def _watched(call: ModelCall, watch: breaker.Watch) -> LLMTurnResult:

@@ -12,7 +12,7 @@ from runs.store.admit import STAFF
 from runs.story import RECORDS
 from tools import rules
 
-GIVEN_UP = ("not_sent_in_time", "proven_absent", "settled_by_staff", "access_refused")
+GIVEN_UP = ("not_sent_in_time", "proven_absent", "settled_by_staff", "access_refused", "tool_blocked")
 """Why a write that was allowed was never made, by no fault of the request."""
 DOUBTED = ("verification_failed", "verification_inconclusive")
 NOT_THERE = ("not_found", "order_not_yours", "order_out_of_scope", "tool_out_of_scope")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from agentsite.env import Environment
@@ -11,6 +12,7 @@ from runs.states import On
 
 MAX_BACKOFF_S = 300.0
 MAX_ASKED_S = 3600.0
+SPREAD = 0.2
 
 
 def backoff_s(run: RunState, settings: Environment) -> float:
@@ -21,6 +23,15 @@ def backoff_s(run: RunState, settings: Environment) -> float:
 def wait_s(run: RunState, settings: Environment, asked_s: float | None) -> float:
     """The same, or longer where the dependency or its breaker asked for that; an hour at most."""
     return max(backoff_s(run, settings), min(asked_s or 0.0, MAX_ASKED_S))
+
+
+def spread_s(run: RunState, wait_s: float) -> float:
+    """The same, up to a fifth longer: runs that one outage stopped together do not all come back in one instant (M56).
+
+    Never shorter than what was asked for; of this run and this wait alone, so that its replay waits as long.
+    """
+    drawn = hashlib.sha256(f"{run.run_id}:{run.version}".encode()).digest()[0] / 256
+    return wait_s * (1 + SPREAD * drawn)
 
 
 def waited_too_long(run: RunState, settings: Environment) -> bool:
@@ -36,7 +47,7 @@ def park(run: RunState, dependency: str, wait_s: float, *, tried: bool = True, *
     events = (*more.pop("events", ()), NewEvent(type="notice", meta={"dependency": dependency, "wait_s": wait_s}))
     observations, folded = fold(run)
     return Outcome(
-        on=On.DEPENDENCY_DOWN, waiting_for="dependency", due_in_s=wait_s, dependency=dependency,
+        on=On.DEPENDENCY_DOWN, waiting_for="dependency", due_in_s=spread_s(run, wait_s), dependency=dependency,
         retries=run.retries + 1 if tried else run.retries, events=events, folded=folded,
         observations=(*more.pop("observations", ()), *observations), **more,
     )  # fmt: skip

@@ -16,6 +16,7 @@ from runs.contracts import LLMTurnResult, ModelCall
 from runs.orchestrator import calling
 from runs.orchestrator.outside import without_connection
 from tools import dispatcher, gate
+from tools.arguments import MOST_PASSAGES
 from tools.contracts import (
     Backend,
     Json,
@@ -78,7 +79,18 @@ def _qualification(agent: str, route: str, answered_model: str, manual_allowed: 
 
 
 def _search(tenant_id: str, query: str, pin: str) -> list[Json]:
-    return [passage.wire() for passage in search.search(tenant_id, query, pin=pin)]
+    return [p.wire() for p in search.search(tenant_id, query, pin=pin, limit=MOST_PASSAGES)]
+
+
+def _run_reads(
+    scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], found: dispatcher.Search
+) -> tuple[ReadResult, ...]:
+    def cancelled() -> bool:
+        asked = store.cancel_asked(scope.run_id)
+        without_connection()
+        return asked
+
+    return dispatcher.run_reads(scope, backend, calls, found, cancelled=cancelled)
 
 
 def _used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> UsedSoFar:
@@ -87,7 +99,7 @@ def _used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str,
 
 LIVE = Ports(
     settings=env.read, monotonic=clock.monotonic, leave_database=without_connection, complete=calling.complete,
-    qualification=_qualification, backend_of=backends.backend_of, run_reads=dispatcher.run_reads,
+    qualification=_qualification, backend_of=backends.backend_of, run_reads=_run_reads,
     look_up=dispatcher.look_up, read_facts=gate.read_live, can_write=dispatcher.can_write,
     run_write=dispatcher.run_write, search=_search, policy_state=search.policy_state, read_epoch=store.read_epoch,
     own_writes=store.own_writes, used_so_far=_used_so_far, held_s=switches.hold_s,

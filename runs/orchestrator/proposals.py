@@ -7,12 +7,13 @@ from typing import Any
 
 from agentsite import clock
 from agentsite.money import parse as parse_money
-from runs import evidence
+from runs import evidence, precheck
 from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
-from runs.orchestrator import endings
+from runs.orchestrator import endings, people
 from runs.orchestrator.pauses import park, wait_s, waited_too_long
 from runs.orchestrator.ports import Ports
-from runs.orchestrator.turns import MAX_REPAIRS, qualified
+from runs.orchestrator.turns import qualified
+from runs.prompt import MAX_REPAIRS
 from runs.states import On, Status
 from runs.story import OUR_REFUNDS
 from tools import dispatcher, gate, registry, rules
@@ -25,31 +26,50 @@ REFUNDED_ALREADY = ("nothing_refundable", "amount_exceeds_refundable", "amount_e
 def reads(run: RunState, ports: Ports) -> Outcome:
     """Run the allowed reads of the last turn in parallel; an outage parks the run, and is never an empty list."""
     started = ports.monotonic()
-    denied = {p.call_id: slug for p in run.unanswered if (slug := gate.read_allowed(run.scope(), p)) is not None}
-    calls = tuple(
-        ReadCall(call_id=p.call_id, tool=p.tool, args=p.args) for p in run.unanswered if p.call_id not in denied
-    )
-    backend = ports.backend_of(run.tenant_id, run.agent)
-    ports.leave_database()
-    results = ports.run_reads(run.scope(), backend, calls, _search(run, ports))
+    calls, refusals = _allowed(run, ports)
+    said = people.answered(run, ports.settings())
+    results = _run(run, calls, ports) if calls else ()
     took = round((ports.monotonic() - started) * 1000)
-    refusals = tuple(_denial(p, {"error": "denied", "rule": denied[p.call_id]}) for p in run.unanswered
-                     if p.call_id in denied)  # fmt: skip
     down = [r for r in results if not r.ok and r.retryable]
     if down and run.status is not Status.VERIFIED:
-        return _outage(run, results, refusals, down, ports)
+        return _outage(run, results, refusals, said, down, ports)
     spans = len([o for o in run.observations if o.span.startswith("t")])
     seen = tuple(_seen(r, f"t{spans + n}") for n, r in enumerate(results, start=1))
+    found: dict[str, Any] = {
+        "observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took,
+    }  # fmt: skip
+    if _stale(run, results, ports) and run.status is not Status.VERIFIED:
+        return endings.escalate(run, "policy_stale", **people.beside(said, **found))
+    if said.rejected:
+        return people.rejected(run, said, **found)
     observations, folded = endings.fold(run)
-    stale = _stale(run, results, ports)
-    if stale and run.status is not Status.VERIFIED:
-        return endings.escalate(
-            run, "policy_stale", observations=(*seen, *refusals), events=_read_events(results), active_ms=took
-        )
+    more = people.beside(said, **found)
+    more["observations"] = (*more["observations"], *observations)
     return Outcome(
-        on=On.READS_OBSERVED, observations=(*seen, *refusals, *observations), events=_read_events(results),
-        active_ms=took, retries=0, repairs=0 if not refusals else None, folded=folded,
-    )  # fmt: skip
+        on=On.READS_OBSERVED, retries=0, repairs=0 if calls and not refusals else None, folded=folded, **more
+    )
+
+
+def investigated(run: RunState, ports: Ports) -> Outcome:
+    """What becomes of the last turn's calls: one question or one wish for a person alone, else reads and the like."""
+    return people.handed_on(run, ports.settings()) or reads(run, ports)
+
+
+def _allowed(run: RunState, ports: Ports) -> tuple[tuple[ReadCall, ...], tuple[NewObservation, ...]]:
+    """The reads of the last turn that may run, and the denials of those that may not."""
+    blocked = ports.settings().TOOLS_BLOCKED
+    scope, late = run.scope(), people.deferred(run.turns[-1].proposals)
+    wanted = [p for p in run.unanswered if p.call_id not in late and not people.is_to_people(p)]
+    no = {p.call_id: slug for p in wanted if (slug := gate.read_allowed(scope, p, blocked=blocked)) is not None}
+    calls = tuple(ReadCall(call_id=p.call_id, tool=p.tool, args=p.args) for p in wanted if p.call_id not in no)
+    refusals = (_denial(p, {"error": "denied", "rule": no[p.call_id]}) for p in wanted if p.call_id in no)
+    return calls, tuple(refusals)
+
+
+def _run(run: RunState, calls: tuple[ReadCall, ...], ports: Ports) -> tuple[ReadResult, ...]:
+    backend = ports.backend_of(run.tenant_id, run.agent)
+    ports.leave_database()
+    return ports.run_reads(run.scope(), backend, calls, _search(run, ports))
 
 
 def _search(run: RunState, ports: Ports) -> dispatcher.Search:
@@ -68,6 +88,7 @@ def _outage(
     run: RunState,
     results: tuple[ReadResult, ...],
     refusals: tuple[NewObservation, ...],
+    said: people.Said,
     down: list[ReadResult],
     ports: Ports,
 ) -> Outcome:
@@ -77,7 +98,9 @@ def _outage(
     seen = [_seen(r, f"t{spans + n}") for n, r in enumerate(good, start=1)]
     if run.retries == 0:
         seen += [NewObservation(kind="error", source=r.tool, content=r.content, args=r.args) for r in down]
-    more: dict[str, Any] = {"observations": (*seen, *refusals), "events": _read_events(results)}
+    more = people.beside(said, observations=(*seen, *refusals), events=_read_events(results))
+    if said.rejected:
+        more["repairs"] = run.repairs + 1
     if waited_too_long(run, ports.settings()):
         return endings.escalate(run, "dependency_unavailable", **more)
     asked_s = max(r.retry_in_s or 0.0 for r in down)
@@ -129,11 +152,13 @@ def case_of(run: RunState, pending: PendingAction, ports: Ports, *, leave_out: s
     spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
     closed = frozenset(w.payment_id for w in spent if w.key != leave_out)
     return gate.Case(
-        scope=run.scope(), backend=ports.backend_of(run.tenant_id, run.agent), tool=pending.tool, args=pending.args,
+        scope=run.scope(), backend=ports.backend_of(run.tenant_id, run.agent),
+        tool=pending.tool, args=pending.args,
         hash=pending.action_hash, key=pending.key, cited=pending.evidence,
         evidence=evidence.items(run.observations),
         policy=ports.policy_state(run.tenant_id, run.contract.policy_version_pin), own=own, epoch=epoch, used=used,
         closed=closed, qualified=qualified(run, ports) is not None, leave_out=leave_out,
+        blocked=ports.settings().TOOLS_BLOCKED, sensitive=precheck.for_approval(run),
     )  # fmt: skip
 
 

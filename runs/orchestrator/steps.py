@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runs.contracts import Outcome, RunState
-from runs.orchestrator import endings, proposals, releasing, sending, turns, verifying, waits
+from runs.orchestrator import endings, prechecks, proposals, releasing, sending, turns, verifying, waits
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import LIVE, Ports
 from runs.states import On, Status
@@ -30,6 +30,8 @@ def step(run: RunState, ports: Ports = LIVE) -> Handled:
         return _crash_loop(run)
     if endings.has(run, "escalate") and run.status not in (Status.EXECUTING, Status.EXECUTED, Status.VERIFIED):
         return endings.escalate(run, "escalated_by_staff")
+    if (said := prechecks.look(run)) is not None:
+        return said
     if run.status in (Status.ACCEPTED, Status.GATHERING, Status.VERIFIED):
         return _investigate(run, ports)
     if endings.has(run, "cancel") and run.status is Status.ACTION_PROPOSED:
@@ -48,7 +50,7 @@ def _investigate(run: RunState, ports: Ports) -> Outcome | Later:
     if endings.has(run, "cancel"):
         return endings.complete(run, None) if run.status is Status.VERIFIED else endings.cancel(run)
     if run.unanswered:
-        return proposals.reads(run, ports)
+        return proposals.investigated(run, ports)
     if endings.has(run, "message"):
         observations, folded = endings.fold(run)
         return Outcome(on=On.MESSAGE_FOLDED, observations=observations, folded=folded)

@@ -25,7 +25,9 @@ FORMAT = 1
 # What handlers ask of the settings. A record is replayed under those it was exported with: they are input, no code.
 PERIODS = (
     "LEASE_S", "RETRY_S", "PENDING_POLL_S", "MODEL_TIMEOUT_S", "WRITE_TIMEOUT_S", "RESEND_FOR_S", "RECONCILE_FOR_S",
-    "VERIFY_FOR_S", "DEPENDENCY_FOR_S", "REPLY_FOR_S", "ASK_AGAIN_FOR_S", "MAX_STEP_ATTEMPTS",
+    "VERIFY_FOR_S", "DEPENDENCY_FOR_S", "REPLY_FOR_S", "ASK_AGAIN_FOR_S", "MAX_STEP_ATTEMPTS", "MODEL_TRIES",
+    "MODEL_MAX_OUTPUT_TOKENS", "MODEL_WINDOW_TOKENS", "MODEL_TAIL_TOKENS", "LOOP_REMIND_AT", "LOOP_STOP_AT",
+    "TOOLS_BLOCKED",
 )  # fmt: skip
 
 
@@ -56,7 +58,9 @@ def _time(moment: datetime | None) -> str | None:
 
 def _settings() -> Json:
     settings = env.read()
-    return {name: getattr(settings, name) for name in PERIODS}
+    table = settings.MODEL_PRICES
+    prices = {"MODEL_PRICES": table.model_dump(exclude_none=True) if table is not None else None}
+    return {name: getattr(settings, name) for name in PERIODS} | prices
 
 
 def _backend(run: Run) -> Json:
@@ -97,7 +101,9 @@ def _turn(t: Turn) -> Json:
     return {
         "number": t.number, "span": t.span, "route": t.route, "model": t.answered_model, "raw": t.raw,
         "finish_reason": t.finish_reason, "prompt_version": t.prompt_version, "prompt_hash": t.prompt_hash,
-        "tools_version": t.tools_version, "tools_shown": t.tools_shown, "proposals": t.proposals, "final": t.final,
+        "template_hash": t.template_hash, "registry_version": t.registry_version, "policy_version": t.policy_version,
+        "cached_tokens": t.cached_tokens, "tools_version": t.tools_version,
+        "tools_shown": t.tools_shown, "proposals": t.proposals, "final": t.final,
         "error": t.error, "input_tokens": t.input_tokens, "output_tokens": t.output_tokens,
         "cost_micros": t.cost_micros, "started_at": _time(t.started_at), "took_ms": t.took_ms,
     }  # fmt: skip

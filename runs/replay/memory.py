@@ -197,6 +197,7 @@ def _turn(run: RunState, outcome: Outcome) -> tuple[SeenTurn, ...]:
         SeenTurn(
             number=run.model_calls + 1, route=turn.route, answered_model=turn.answered_model,
             prompt_version=turn.prompt.version, proposals=turn.proposals, final=turn.final, error=turn.error,
+            input_tokens=turn.input_tokens, estimate=turn.estimate,
         ),
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agentsite import env
+from agentsite.prices import PriceTable
 from runs.contracts import LLMTurnResult, ModelCall, RunState, SeenWrite
 from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference.dialects import recall
@@ -66,8 +67,12 @@ class _Investigation:
 
     @cached_property
     def settings(self) -> env.Environment:
-        routes = [e.meta["route"] for e in self._routes_called] or ["offline:not-recorded"]
-        return env.read().model_copy(update={**self.record.settings, "AGENT_MODELS": routes})
+        tried = [e.meta["route"] for e in self.step.events if e.type in ("model.called", "route.passed_over")]
+        routes = list(dict.fromkeys(tried)) or ["offline:not-recorded"]
+        known = dict(self.record.settings)
+        if known.get("MODEL_PRICES") is not None:
+            known["MODEL_PRICES"] = PriceTable.model_validate(known["MODEL_PRICES"])
+        return env.read().model_copy(update={**known, "AGENT_MODELS": routes})
 
     def _backend(self, tenant_id: str, agent: str) -> Backend:
         known, write = self.record.backend, self.run.open_write
@@ -90,7 +95,7 @@ class _Investigation:
             raise NotRecorded("a model turn")
         failed = next((e for e in self.step.events if e.type == "model.failed" and e.seq == called.seq + 1), None)
         if failed is not None:
-            raise self._model_error(failed.meta["error"])
+            raise self._model_error(failed.meta)
         turn = self.record.turns.get(self.run.model_calls + 1)
         if turn is None:
             raise NotRecorded("a model turn")
@@ -100,10 +105,12 @@ class _Investigation:
             input_tokens=turn["input_tokens"], output_tokens=turn["output_tokens"],
         )  # fmt: skip
 
-    def _model_error(self, slug: str) -> ModelError:
-        if (kind := OF_THEIR_OWN.get(slug)) is not None:
-            return kind(slug)
-        return ModelRefused(slug) if self.chance.final else ModelUnavailable(slug)
+    def _model_error(self, meta: Json) -> ModelError:
+        slug = meta["error"]
+        kind = OF_THEIR_OWN.get(slug) or (ModelRefused if self.chance.final else ModelUnavailable)
+        error = kind(slug)
+        error.after(meta.get("input_tokens", 0), meta.get("output_tokens", 0))
+        return error
 
     # --- reads ---
 

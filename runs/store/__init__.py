@@ -11,7 +11,7 @@ from runs.store.checkpoint import UnreadInput, checkpoint
 from runs.store.fencing import FenceDone, fence
 from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
 from runs.store.lease import Claimed, claim, due_now, release, renew, rests
-from runs.store.load import load, observations, writes
+from runs.store.load import cancel_asked, load, observations, writes
 from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
 from runs.store.settled import due_writes
 from runs.store.tell import story
@@ -32,6 +32,7 @@ __all__ = [
     "UnreadInput",
     "append_input",
     "behind",
+    "cancel_asked",
     "checkpoint",
     "claim",
     "create",

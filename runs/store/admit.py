@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
-from agentsite import clock, dbtime, env
+from agentsite import clock, dbtime, env, redaction, telemetry
 from agentsite.text import storable
 from approvals import queue
+from runs import precheck
 from runs.contracts import Contract, NewEvent
 from runs.errors import RunEnded
 from runs.models import Feedback, Input, Run, RunOrder
-from runs.states import TERMINAL, Status
-from runs.store import anchored, events
+from runs.states import TERMINAL, WRITING, Status
+from runs.store import anchored, clean, events
 from runs.store.lease import raw_id
 from runs.store.load import listed_from
 
@@ -30,6 +31,7 @@ EVENT_OF = {
 STAFF = "staff:"
 """How the `by` of an input begins that staff left; anybody else's is the client's."""
 TERMINAL_VALUES = frozenset(s.value for s in TERMINAL)
+WRITING_VALUES = frozenset(s.value for s in WRITING)
 # From the second void in a run on, messages are shown on the approval and void nothing (`write-path.md` 6).
 VOIDS_BY_MESSAGE = 1
 # A write under way is not hurried by an input: it is reconciled first, on its own times.
@@ -52,6 +54,7 @@ class AppendedInput:
 
 def create(contract: Contract, *, body_hash: str, callback_url: str = "", release: str = "") -> Created:
     """Insert the run, or find the one of this request: one statement decides, however many arrive at once."""
+    contract = clean.contract(contract)
     with transaction.atomic():
         run = _new_run(contract, body_hash, callback_url, release)
         run.restored_at = _restored_at(run)
@@ -115,7 +118,7 @@ def append_input(
         if run.status in TERMINAL_VALUES:
             raise RunEnded(run.status)
         meta = {"kind": kind, "message_id": message_id, "by": by} | ({"reason": reason} if reason else {})
-        seq = _append(run, meta, storable(text))
+        seq = _append(run, meta, clean.said(text, run.tenant_id, run.agent))
     return AppendedInput(seq=seq, new=True, status=run.status)
 
 
@@ -124,7 +127,8 @@ def _append(run: Run, meta: dict[str, str], text: str) -> int:
     event = NewEvent(type=EVENT_OF[kind], meta=meta, payload={"text": text})
     here = events.Position(seq=run.last_seq, head=run.chain_head)
     first = here.seq + 1
-    position = events.append(str(run.id), here, run.version, [event, *_voided(run, kind)])
+    happened = [event, *_voided(run, kind), *_alarming(run, kind, text)]
+    position = events.append(str(run.id), here, run.version, happened)
     Input.objects.create(
         run=run, seq=first, kind=kind, message_id=meta["message_id"], text=text, by=meta["by"], at=clock.now()
     )
@@ -142,6 +146,21 @@ def _voided(run: Run, kind: str) -> tuple[NewEvent, ...]:
     return (NewEvent(type="approval.void", meta={"approval_id": approval_id, "reason": "customer_message"}),)
 
 
+def _alarming(run: Run, kind: str, text: str) -> tuple[NewEvent, ...]:
+    """Staff learn at once of words that need a person and reach a run whose write is under way (M116).
+
+    Such a run is reconciled and ends with the truth; any other one is handed over by its next handler.
+    """
+    if kind != "message" or run.status not in WRITING_VALUES:
+        return ()
+    words = precheck.found([text], precheck.stored(run.contract.get("sensitive"))).person
+    if not words:
+        return ()
+    telemetry.count("sensitive_messages")
+    meta = {"to": "staff", "error": "sensitive_words"}
+    return (NewEvent(type="words.found", meta=meta, payload={"words": list(words)}),)
+
+
 def _wake(run: Run, position: events.Position, input_seq: int) -> None:
     due = "due_at" if run.status in NOT_WOKEN else dbtime.now_sql()
     with connection.cursor() as cursor:
@@ -155,5 +174,5 @@ def _wake(run: Run, position: events.Position, input_seq: int) -> None:
 def feedback(run_id: str, rating: str, text: str) -> None:
     """The customer's thumb and word; the last one stands."""
     Feedback.objects.update_or_create(
-        run_id=run_id, defaults={"rating": rating, "text": storable(text), "at": clock.now()}
+        run_id=run_id, defaults={"rating": rating, "text": redaction.text(storable(text)), "at": clock.now()}
     )

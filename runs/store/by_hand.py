@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Max
 
-from agentsite import dbtime
+from agentsite import dbtime, redaction
 from agentsite.money import Money
 from agentsite.refusals import Refusal
 from agentsite.text import has_forbidden, storable
@@ -82,7 +82,8 @@ def finish(resolution: Resolution) -> None:
     for text in (resolution.text, resolution.note):
         if has_forbidden(text):
             raise Refusal(400, "forbidden-characters", "The text holds characters that cannot be stored.")
-    text, note = storable(resolution.text.strip())[:MAX_TEXT], storable(resolution.note.strip())[:MAX_NOTE]
+    text = redaction.text(storable(resolution.text.strip()))[:MAX_TEXT]
+    note = storable(resolution.note.strip())[:MAX_NOTE]
     if not text:
         raise Refusal(400, "text-missing", "The customer must be told something.")
     with transaction.atomic():

@@ -16,7 +16,7 @@ from runs.contracts import Outcome, RunState
 from runs.errors import Fenced, RunError
 from runs.models import Observation, Run, Turn
 from runs.states import TERMINAL, WAITING, Status, next_status
-from runs.store import asks, events, folding, money_rows
+from runs.store import asks, clean, events, folding, money_rows
 from runs.store.lease import handler_deadline_s, raw_id
 from runs.store.load import listed_from
 
@@ -34,6 +34,7 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
 
     Raises Fenced (another worker has the run), UnreadInput, or IntentLost; then nothing at all was changed.
     """
+    outcome = clean.outcome(outcome)
     to = next_status(run.status, outcome.on, confirmed_write=bool(run.confirmed), resume=outcome.resume)
     money_rows.look_before_closing(outcome.write)
     with transaction.atomic():
@@ -77,7 +78,9 @@ def _insert_turn(run: RunState, outcome: Outcome) -> None:
     Turn.objects.create(
         run_id=run.run_id, number=run.model_calls + 1, span=turn.span, route=turn.route,
         answered_model=turn.answered_model, prompt_version=turn.prompt.version, prompt_hash=turn.prompt.hash,
-        tools_version=turn.prompt.tools_hash, tools_shown=[t.name for t in turn.prompt.tools], raw=turn.raw,
+        template_hash=turn.prompt.template_hash, tools_version=turn.prompt.tools_hash,
+        registry_version=turn.registry_version, policy_version=run.contract.policy_version_pin,
+        tools_shown=[t.name for t in turn.prompt.tools], raw=turn.raw,
         proposals=[
             {"call_id": p.call_id, "tool": p.tool, "args": p.args, "evidence": list(p.evidence)}
             for p in turn.proposals

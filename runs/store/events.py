@@ -15,6 +15,7 @@ from agentsite import clock, dbtime
 from agentsite.canonical import canonical
 from runs.contracts import NewEvent
 from runs.models import Event, Run
+from runs.store import clean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ def note(run: Run, happened: Sequence[NewEvent], **columns: object) -> None:
 
 def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[Event, Position]:
     key_id, secret = signing_key()
+    event = clean.event(event)
     now = clock.now()
     moment = now.replace(microsecond=now.microsecond // 1000 * 1000)
     seq, salt = after.seq + 1, secrets.token_hex(16) if event.payload is not None else None

@@ -15,7 +15,6 @@ from runs.states import TERMINAL, Status
 
 def fields(run: RunState, outcome: Outcome, to: Status) -> dict[str, Any]:
     """The fields of RunState that a transition changes, with their new values."""
-    turn = outcome.turn
     changed: dict[str, Any] = {
         "status": to,
         "reason": outcome.reason if outcome.reason is not None else (run.reason if to in TERMINAL else None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ NEWER_FOR_S = 86400.0
 name. One that waits for a person touches nothing for days and is due to nobody meanwhile."""
 GIVEN_BACK = 8
 """Times the hint for such a run is sent again at once."""
+RENEWED_AT_ONCE = 100
+"""Leases a statement, which waits for whoever holds one of its rows, and lets others wait for the rest meanwhile."""
 
 # A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
 _DECIDED = (
@@ -99,18 +102,29 @@ def _leave_to_newer(run_id: str) -> None:
         )
 
 
-def renew(run_id: str, token: str) -> bool:
-    """Prolong a lease that still lives, never past its handler's own deadline. False: it is lost."""
+def renew(leases: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """Prolong leases (run id, token) that still live, never past their handlers' own deadlines; the tokens of those.
+
+    A few statements for all: one a lease would take a process with a thousand of them longer than a lease lasts.
+    """
+    renewed: set[str] = set()
+    for first in range(0, len(leases), RENEWED_AT_ONCE):
+        renewed |= _renew(leases[first : first + RENEWED_AT_ONCE])
+    return frozenset(renewed)
+
+
+def _renew(leases: Sequence[tuple[str, str]]) -> set[str]:
     now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
     least = "LEAST" if connection.vendor == "postgresql" else "MIN"
+    each = ", ".join(["%s"] * len(leases))
     sql = (
-        f"UPDATE runs_run SET lease_until = {least}({plus}, lease_deadline) "
-        f"WHERE id = %s AND lease_token = %s AND lease_until >= {now} AND lease_deadline > {now}"
+        f"UPDATE runs_run SET lease_until = {least}({plus}, lease_deadline) WHERE id IN ({each}) "
+        f"AND lease_token IN ({each}) AND lease_until >= {now} AND lease_deadline > {now} RETURNING lease_token"
     )
+    ids, tokens = [raw_id(run_id) for run_id, _ in leases], [token for _, token in leases]
     with connection.cursor() as cursor:
-        cursor.execute(sql, [dbtime.plus_param(lease), raw_id(run_id), token])
-        renewed: int = cursor.rowcount
-    return renewed == 1
+        cursor.execute(sql, [dbtime.plus_param(lease), *ids, *tokens])
+        return {str(row[0]) for row in cursor.fetchall()}
 
 
 def release(

@@ -94,6 +94,11 @@ def observations(run_id: str) -> tuple[SeenObservation, ...]:
     )  # fmt: skip
 
 
+def cancel_asked(run_id: str) -> bool:
+    """Whether anybody asked to cancel the run, read by a handler yet or not."""
+    return Input.objects.filter(run_id=run_id, kind="cancel").exists()
+
+
 def proposals_from_wire(data: Iterable[dict[str, Any]]) -> tuple[Proposal, ...]:
     return tuple(
         Proposal(call_id=p["call_id"], tool=p["tool"], args=p["args"], evidence=tuple(p["evidence"])) for p in data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentsite.money import Money, parse
 from approvals.models import Approval
-from runs import reply
+from runs import languages, reply
 from runs.contracts import RunState, SeenWrite
 from runs.models import Input, Run, Write
 from runs.states import Status
@@ -18,9 +18,10 @@ def story(run_id: str) -> reply.Story:
     """The story of a run as its rows stand now."""
     row = Run.objects.get(id=run_id)
     approval = Approval.objects.filter(id=row.approval_id).first() if row.approval_id else None
+    seen = observations(run_id)
     return reply.story(
         status=row.status, reason=row.reason, outcome=row.outcome, waiting_for=row.waiting_for,
-        observations=observations(run_id),
+        observations=seen,
         writes=[
             _story_write(w.state, _minor(w), w.currency, w.refund_id, w.payment_id, w.order_id)
             for w in Write.objects.filter(run_id=run_id).order_by("intent_at")
@@ -28,8 +29,15 @@ def story(run_id: str) -> reply.Story:
         approval=_story_approval(approval.status, approval.reason) if approval else None,
         dependency=row.dependency, cancel_asked=_client_cancelled(run_id),
         said=row.reply if row.outcome == "resolved_by_staff" else None,
+        language=languages.of_customer(_goal(row), seen),
         listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
     )  # fmt: skip
+
+
+def _goal(row: Run) -> str:
+    """The customer's words; none where the contract's row holds what no code of ours wrote."""
+    contract: object = row.contract
+    return str(contract.get("goal", "")) if isinstance(contract, dict) else ""
 
 
 def _client_cancelled(run_id: str) -> bool:
@@ -52,7 +60,7 @@ def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str 
         approval=_story_approval(run.approval.status, run.approval.reason) if run.approval else None,
         dependency=run.dependency,
         cancel_asked=any(i.kind == "cancel" and not i.by.startswith(STAFF) for i in run.inputs),
-        listed_from=run.listed_from,
+        listed_from=run.listed_from, language=languages.of_customer(run.contract.goal, run.observations),
     )  # fmt: skip
 
 

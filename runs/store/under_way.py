@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentsite import dbtime
+from agentsite import dbtime, redaction
 from agentsite.text import storable
 from runs.models import Draft, Run
 
@@ -44,4 +44,4 @@ def drop_drafts(run_ids: Iterable[str]) -> None:
 
 
 def _newest(text: str) -> str:
-    return storable(text)[-MAX_DRAFT:]
+    return redaction.unfinished(storable(text))[-MAX_DRAFT:]

@@ -13,9 +13,12 @@ RUN_TABLES = re.compile(r"\b(UPDATE|INSERT INTO|DELETE FROM)\s+runs_(run|write|a
 RUN_MODELS = ("Run", "Write", "Attempt", "Observation", "Turn", "Event", "Input", "OrderGuard", "Counter", "RunOrder")
 WRITES = ("create", "bulk_create", "update", "update_or_create", "get_or_create", "delete", "bulk_update", "save")
 PAPERS = (
-    "runs/contracts.py", "runs/states.py", "runs/prompt.py", "runs/verifier.py", "runs/reply.py", "runs/story.py",
-    "runs/wordlists.py", "runs/errors.py", "runs/inference/parse.py", "approvals/states.py", "tools/contracts.py",
-    "tools/rules.py", "tools/errors.py", *(p for p in sources() if p.startswith("runs/inference/dialects/")),
+    "runs/contracts.py", "runs/states.py", "runs/prompt.py", "runs/compaction.py", "runs/sizes.py", "runs/inert.py",
+    "tools/digests.py", "runs/verifier.py", "runs/reply.py", "runs/story.py", "runs/wordlists.py", "runs/languages.py",
+    "runs/budgets.py", "runs/loops.py", "runs/errors.py", "runs/inference/parse.py", "approvals/states.py",
+    "tools/arguments.py", "tools/contracts.py", "runs/precheck.py", "runs/prewords.py", "tools/placeholders.py",
+    "tools/rules.py", "tools/errors.py",
+    *(p for p in sources() if p.startswith("runs/inference/dialects/")),
 )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ def test_admission_freezes_the_contract_of_the_profile() -> None:
         "order_ids": ["8472"],
         "read_tools": ["get_order", "get_payments", "get_refund_status", "search_policy"],
         "write_tools": tenancy.DEFAULT_PROFILE["write_tools"],
+        "people_tools": ["message", "ask", "plan", "escalate"],
     }
     assert run.contract["limits"] == {
         "max_model_calls": 5, "deadline_ms": 30000, "max_write_attempts": 2, "max_input_tokens": 60000,

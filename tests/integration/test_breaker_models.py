@@ -7,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connections
 
-from agentsite import dbtime
+from agentsite import dbtime, env
 from runs import prompt as prompts
 from runs.contracts import LLMTurnResult, ModelCall, Prompt
 from runs.errors import ModelError, ModelRefused, ModelUnavailable
 from runs.inference import gateway
 from runs.models import Run
-from runs.orchestrator import calling, turns
+from runs.orchestrator import asking, calling
+from runs.orchestrator.offered import offered
 from runs.orchestrator.ports import LIVE
-from tests.between import due_in_s, make_due
+from tests.between import LONGEST, due_in_s, make_due
 from tests.breakers import time_goes_by
 from tests.integration.test_dialect_runs import admit, reach
 from tests.models.server import KEY as MODEL_KEY
@@ -32,7 +33,7 @@ ROUTE = "openai:m-2026"
 
 def prompt() -> Prompt:
     run = states_8472.state()
-    return prompts.build_prompt(run, turns.tools_shown(run))
+    return prompts.build_prompt(run, offered(run, env.read()))
 
 
 def call(route: str = ROUTE, timeout_s: float = 10) -> ModelCall:
@@ -116,7 +117,7 @@ def test_call_of_a_run_that_times_out_counts_if_it_had_a_fair_share_of_time(
 def test_turn_with_all_of_its_time_counts_a_timeout(world: World) -> None:
     with ModelServer(OPENAI, always=Fault(pause_s=2)) as server:
         _open(world, server, MODEL_TIMEOUT_S="0.5")
-        called = turns._call(states_8472.state(), prompt(), LIVE)
+        called = asking.ask(states_8472.state(), prompt(), LIVE)
         assert (called.error and called.error.slug, state()) == ("model_timeout", "open")
 
 
@@ -183,7 +184,7 @@ def test_run_waits_for_as_long_as_the_breaker_says_and_goes_on_by_itself(world: 
         _open(world, server, MODEL_TRIES="2")
         first = world.resume(admit(world))
         assert (first.status, first.waiting_for, len(server.requests)) == ("waiting_dependency", "dependency", 1)
-        assert 30 < due_in_s(first) <= 60
+        assert 30 < due_in_s(first) <= 60 * LONGEST
         others = [world.resume(admit(world, request_id=f"req-{n}")) for n in range(3)]
         assert [r.status for r in others] == ["waiting_dependency"] * 3
         assert len(server.requests) == 1

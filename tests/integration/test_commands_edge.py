@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.core import checks as django_checks
 from django.core.management import CommandError, call_command
 
-from agentsite import checks
+from agentsite import checks, env
 from agentsite.tenants.models import AgentProfile, ServiceToken, Site, StaffTenant, Tenant, current_profile
 from runs.management import schema, staff, tenancy
 from runs.management.commands import web
@@ -127,6 +127,18 @@ def test_create_tenant_again_adds_a_revision_for_runs_to_come(profile: Path) -> 
     assert edge.admitted(shop, "req-2")["contract"]["limits"]["max_model_calls"] == 4
     assert shop.get(f"{edge.RUNS}/{before['run_id']}").json()["contract"]["limits"]["max_model_calls"] == 12
     assert AgentProfile.objects.count() == 2
+
+
+def test_create_tenant_warns_of_a_cap_that_no_price_can_be_held_against(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL_PRICES", '{"currency": "EUR", "models": {}}')
+    env.read.cache_clear()
+    words = "warning: limits.max_cost is in USD, MODEL_PRICES in EUR: runs end before the first call that costs money"
+    assert words in warned("create_tenant", "t_beta", "--profile", str(profile))
+    monkeypatch.delenv("MODEL_PRICES")
+    env.read.cache_clear()
+    assert "max_cost" not in warned("create_tenant", "t_beta", "--profile", str(profile))
 
 
 @pytest.mark.parametrize(

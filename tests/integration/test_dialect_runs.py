@@ -16,7 +16,7 @@ from django.core.management import call_command
 
 from runs import qualification
 from runs.models import Run, Turn
-from tests.between import due_in_s
+from tests.between import LONGEST, due_in_s
 from tests.breakers import time_goes_by
 from tests.integration.test_seed_a import PATH
 from tests.models.server import KEY as MODEL_KEY
@@ -154,10 +154,10 @@ def test_endpoint_that_always_says_429_sees_the_configured_number_of_requests(
         for tries in (1, 2):
             run = world.resume(run)
             assert (run.status, run.waiting_for, run.lease_token) == ("waiting_dependency", "dependency", None)
-            assert (3000 if dated else 5) < due_in_s(run) <= (3600 if dated else 7)
+            assert (3000 if dated else 5) < due_in_s(run) <= (3600 if dated else 7) * LONGEST
             assert world.resume(run).status == "waiting_dependency"  # not due: nothing is asked
             assert len(server.requests) == tries
-            world.later(run, 3600)
+            world.later(run, 3600 * LONGEST)
             time_goes_by(3600)  # for the breaker, which a named time opens at once
         run = world.resume(run)
         assert (run.status, run.reason) == ("escalated", "dependency_unavailable")
@@ -237,9 +237,10 @@ def test_bad_turns_of_a_native_dialect_are_told_and_bounded(world: World, provid
         run = world.resume(admit(world))
     reason = "no_usable_output" if slug == "no_usable_output" else "repair_exhausted"
     assert (run.status, run.reason, len(server.requests)) == ("escalated", reason, 3)
-    assert [e["error"] for e in world.errors(run)] == [slug] * 3
+    told = [o.content for o in run.observations.order_by("position")]
+    assert [e["error"] for e in told] == [slug] * 3
     for word in ("choices", "tool_calls", "stop_reason", "tool_use", SAID[ANTHROPIC]["length"]):
-        assert word not in json.dumps(world.errors(run)), "the provider's own words reached the model"
+        assert word not in json.dumps(told), "the provider's own words reached the model"
     nothing_moved(world)
 
 

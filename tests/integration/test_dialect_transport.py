@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from runs.contracts import LLMTurnResult
 from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference import gateway
 from runs.inference.dialects import recall
+from runs.inference.reading import read
 from runs.prompt import NATIVE_OUTPUT, TEXT_OUTPUT, build_prompt
 from tests.loopback import closed_port
 from tests.models.server import KEY, Fault, ModelServer, limited, prompt_in, scripted
@@ -27,6 +29,7 @@ from tests.unit.states_8472 import TOOLS, gathered, state
 from tools.adapters import http
 
 Ask = Callable[..., LLMTurnResult]
+CACHED = ("cache_control", {"type": "ephemeral"})
 HELLO = Said(text="Hello.", thinking="Hm.", usage=(100, 20, 60))
 
 
@@ -71,23 +74,27 @@ def test_request_carries_the_prompt_whole_and_each_dialect_its_own_output_contra
         ask(server, MODEL_MAX_OUTPUT_TOKENS="777")
     [request] = server.requests
     prompt, shown = build_prompt(state(gathered()), TOOLS), prompt_in(request.body)
-    system = prompt.messages[0].content
-    spoken = system if provider == ANTHROPIC_XML else system.replace(TEXT_OUTPUT, NATIVE_OUTPUT)
-    assert (shown.messages[0].content, shown.messages[1]) == (spoken, prompt.messages[1])
-    assert TEXT_OUTPUT in system and (TEXT_OUTPUT in spoken) is (provider == ANTHROPIC_XML)
+    spoken = prompt.system if provider == ANTHROPIC_XML else prompt.system.replace(TEXT_OUTPUT, NATIVE_OUTPUT)
+    assert (shown.system, read(shown)) == (spoken, read(prompt))
+    assert TEXT_OUTPUT in prompt.system and (TEXT_OUTPUT in spoken) is (provider == ANTHROPIC_XML)
     assert request.body["max_completion_tokens" if provider == OPENAI else "max_tokens"] == 777
     assert request.body["model"] == "m-2026"
     offered = [t.get("function", t)["name"] for t in request.body.get("tools", [])]
     assert offered == ([] if provider == ANTHROPIC_XML else [t.name for t in TOOLS])
 
 
-def test_stable_prefix_is_marked_for_the_cache_and_the_snapshot_is_not(ask: Ask) -> None:
-    with ModelServer(ANTHROPIC, scripted(ANTHROPIC, [HELLO])) as server:
+@pytest.mark.parametrize("provider", [ANTHROPIC, ANTHROPIC_XML])
+def test_all_but_the_snapshot_is_marked_for_the_cache(provider: str, ask: Ask) -> None:
+    with ModelServer(provider, scripted(provider, [HELLO])) as server:
         ask(server)
-    stable, moving = server.requests[0].body["system"]
-    assert ("cache_control" in stable, "cache_control" in moving) == (True, False)
-    assert "[3] TASK STATE SNAPSHOT" not in stable["text"] and moving["text"].startswith("\n\n[3] TASK STATE SNAPSHOT")
-    assert [t.get("cache_control") for t in server.requests[0].body["tools"]][-1] == {"type": "ephemeral"}
+    body = server.requests[0].body
+    *past, last, moving = [b for message in body["messages"] for b in message["content"]]
+    marked = [
+        block for block in [*body.get("tools", []), *body["system"], *past, last, moving] if CACHED in block.items()
+    ]
+    assert marked == [*body.get("tools", [])[-1:], *body["system"], last]
+    assert "[5] TASK STATE SNAPSHOT" not in json.dumps([body["system"], past, last])
+    assert moving["text"].startswith("\n[5] TASK STATE SNAPSHOT")
 
 
 REFUSALS = {

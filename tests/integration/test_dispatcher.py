@@ -13,7 +13,7 @@ from agentsite import clock, env
 from agentsite.money import Money
 from agentsite.tenants.profiles import WriteGrant
 from tests.loopback import Answer, Loopback, Wire, cut, dripped, ok, raw, reset, slow
-from tools import dispatcher, facts
+from tools import dispatcher, facts, registry
 from tools.contracts import (
     Backend,
     Json,
@@ -254,7 +254,8 @@ def test_run_reads_makes_a_fault_a_typed_result_and_never_an_empty_list(
     assert time.monotonic() - started < 3
     assert (payments.ok, payments.retryable, of_order.ok) == (False, retryable, True)
     content = dict(payments.content)
-    content.pop("detail", None)
+    timed_out = content.pop("detail", None) == "timeout"
+    assert content.pop("handler", None) == ("cleaned_up" if timed_out else None)
     assert content == {"error": slug, "retryable": retryable, "tool": "get_payments"}
 
 
@@ -300,7 +301,77 @@ def test_run_reads_leaves_a_stuck_read_behind(
         "retryable": True,
         "tool": "get_order",
         "detail": "timeout",
+        "handler": "still_running",
     }
+
+
+@pytest.mark.parametrize(("gone", "handler"), [(True, "cleaned_up"), (False, "still_running"), (None, "still_running")])
+def test_hook_of_a_read_that_ran_out_of_its_time_says_what_became_of_it(
+    server: Loopback, backend: Backend, environment: pytest.MonkeyPatch, gone: bool | None, handler: str
+) -> None:
+    """M120: a hook that fails cleaned nothing up."""
+    environment.setenv("CALL_TIMEOUT_S", "0.3")
+    env.read.cache_clear()
+    asked: list[tuple[str, Json]] = []
+
+    def hook(call_id: str, args: Json) -> bool:
+        asked.append((call_id, args))
+        if gone is None:
+            raise ToolError
+        return gone
+
+    hooked = replace(registry.entry("get_payments"), cancel=hook)
+    environment.setattr(registry, "TOOLS", {**registry.TOOLS, "get_payments": hooked})
+    server.on(PAYMENTS, slow(1, ok({"payments": []})))
+    payments, of_order = read(backend, call("get_payments"), call("get_order"))
+    assert (payments.ok, payments.retryable, payments.content["handler"], of_order.ok) == (False, True, handler, True)
+    assert asked == [("c_get_payments", {"order_id": "8472"})]
+
+
+def test_run_that_is_cancelled_meanwhile_waits_for_no_read(
+    server: Loopback, backend: Backend, environment: pytest.MonkeyPatch
+) -> None:
+    """What has come is kept; what has not is a result that says so."""
+    environment.setenv("CALL_TIMEOUT_S", "20")
+    env.read.cache_clear()
+    server.on(PAYMENTS, slow(5, ok({"payments": []})))
+    looked: list[str] = []
+
+    def cancelled() -> bool:
+        looked.append(threading.current_thread().name)
+        return True
+
+    started = time.monotonic()
+    calls = (call("get_order"), call("get_payments"))
+    of_order, payments = dispatcher.run_reads(SCOPE, backend, calls, no_search, cancelled=cancelled)
+    assert time.monotonic() - started < 4
+    assert looked == [threading.current_thread().name]
+    assert (of_order.ok, payments.ok, payments.retryable) == (True, False, False)
+    assert payments.content == {
+        "error": "cancelled", "retryable": False, "tool": "get_payments", "handler": "still_running",
+    }  # fmt: skip
+
+
+def test_reads_are_repeated_as_often_as_their_entry_says(
+    server: Loopback, backend: Backend, environment: pytest.MonkeyPatch
+) -> None:
+    """M55."""
+    server.on(PAYMENTS, ok({}, 503))
+    for retries in (0, 1):
+        entry = replace(registry.entry("get_payments"), retries=retries)
+        environment.setattr(registry, "TOOLS", {**registry.TOOLS, "get_payments": entry})
+        server.calls.clear()
+        (payments,) = read(backend, call("get_payments"))
+        assert payments.content["error"] == "upstream_unavailable"
+        assert server.targets().count("/v1/payments?order_id=8472") == 1 + retries
+
+
+def test_search_shows_as_many_passages_as_were_asked_for(backend: Backend) -> None:
+    found: list[Json] = [{"doc": "POL", "version": n, "section": "S", "text": "", "current": True} for n in range(9)]
+    for args, shown in (({"query": "q"}, 3), ({"query": "q", "limit": 1}, 1), ({"query": "q", "limit": 8}, 8)):
+        search = ReadCall(call_id="c", tool="search_policy", args=args)
+        (result,) = dispatcher.run_reads(SCOPE, backend, (search,), lambda query: found)
+        assert [p["version"] for p in result.content["passages"]] == list(range(shown))
 
 
 def test_run_reads_asserts_what_only_our_own_bug_can_bring(server: Loopback, backend: Backend) -> None:

@@ -226,3 +226,28 @@ def test_doctor_fails_where_the_broker_is_away(shop: World) -> None:
     verdict, detail = json.loads(said.splitlines()[-1])
     assert verdict == "fail"
     assert detail.startswith("redis://127.0.0.1:1/0 does not answer")
+
+
+PRICED = '{"currency": "USD", "models": {"openai:gpt-x": {"input": "2.50", "output": "10.00"}}}'
+
+
+def test_doctor_says_where_the_cap_on_cost_cannot_hold(shop: World) -> None:
+    assert "model prices" not in found()
+    shop.settings(AGENT_MODELS="offline:investigator,openai:gpt-x,anthropic:opus")
+    assert found()["model prices"] == (
+        "warn", "none for openai:gpt-x, anthropic:opus in MODEL_PRICES: max_cost cannot hold there"
+    )  # fmt: skip
+    shop.settings(MODEL_PRICES=PRICED)
+    assert found()["model prices"] == (
+        "warn", "none for anthropic:opus in MODEL_PRICES: max_cost cannot hold there"
+    )  # fmt: skip
+    shop.settings(AGENT_MODELS="openai:gpt-x")
+    assert found()["model prices"] == ("ok", "openai:gpt-x: known, in USD")
+
+
+def test_doctor_fails_where_a_cap_is_in_another_currency_than_the_prices(shop: World) -> None:
+    shop.settings(MODEL_PRICES=PRICED)
+    assert "t_acme_in max_cost" not in found()
+    shop.profile(limits={"max_cost": {"amount": "80.00", "currency": "INR"}})
+    fault = "limits.max_cost is in INR, MODEL_PRICES in USD: runs end before the first call that costs money"
+    assert found()["t_acme_in max_cost"] == ("fail", fault)

@@ -143,23 +143,43 @@ def test_well_formed_proposal_of_too_much_passes_the_schema_and_fails_the_gate(w
 @pytest.mark.parametrize(
     ("bad", "slug", "reason"),
     [
-        (turn(text=""), "no_usable_output", "no_usable_output"),
-        (turn(text="   \n"), "no_usable_output", "no_usable_output"),
-        (turn(text="[]", finish_reason="tool_calls"), "no_usable_output", "no_usable_output"),
         (turn(text="Let me think about it."), "invalid_json", "repair_exhausted"),
         (turn(text='{"final": "Your refund has been', finish_reason="length"), "cut_by_length", "repair_exhausted"),
-        ({"tool": "issue_refunds", "args": {}}, "unknown_tool", "repair_exhausted"),
         ([refund(), refund("pay_9001")], "write_must_stand_alone", "repair_exhausted"),
     ],
 )
 def test_turn_without_use_is_recorded_and_retried_a_bounded_number_of_times(
     world: World, bad: Any, slug: str, reason: str
 ) -> None:
-    """M19, B47, B48, B50."""
+    """M19, B50."""
     run = world.start(script=[*gather(), bad])
     assert (run.status, run.reason, run.model_calls) == ("escalated", reason, 5)
     assert [e["error"] for e in world.errors(run)] == [slug] * 3
     assert [e["repairs"] for e in world.events(run, "model.invalid")] == [1, 2, 3]
+    assert (world.said(run), world.posts()) == (f"{FOUND} {NONE} {PERSON}", [])
+
+
+@pytest.mark.parametrize("bad", [turn(text=""), turn(text="   \n"), turn(text="[]", finish_reason="tool_calls")])
+def test_turn_of_nothing_is_reminded_twice_and_then_a_person_has_it(world: World, bad: Any) -> None:
+    """M19, B48."""
+    run = world.start(script=[*gather(), bad])
+    assert (run.status, run.reason, run.model_calls) == ("escalated", "no_usable_output", 5)
+    assert [r["number"] for r in world.events(run, "reminder")] == [1, 2]
+    notes = run.observations.filter(kind__in=("notice", "error")).order_by("position")
+    assert [(o.kind, o.source) for o in notes if o.content["error"] == "no_usable_output"] == [
+        ("notice", "engine"),
+        ("notice", "engine"),
+        ("error", "parser"),
+    ]
+    assert [e["repairs"] for e in world.events(run, "model.invalid")] == [1, 2, 3]
+    assert (world.said(run), world.posts()) == (f"{FOUND} {NONE} {PERSON}", [])
+
+
+def test_tool_that_does_not_exist_named_twice_in_a_row_goes_to_a_person(world: World) -> None:
+    """B47."""
+    run = world.start(script=[*gather(), {"tool": "issue_refunds", "args": {}}])
+    assert (run.status, run.reason, run.model_calls) == ("escalated", "repair_exhausted", 4)
+    assert [e["error"] for e in world.errors(run)] == ["unknown_tool"] * 2
     assert (world.said(run), world.posts()) == (f"{FOUND} {NONE} {PERSON}", [])
 
 

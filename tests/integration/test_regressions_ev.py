@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentsite import env
 from approvals.models import Approval
 from runs import evidence, store
 from runs import prompt as prompts
 from runs.models import Event, Observation, Run, Write
-from runs.orchestrator import turns
+from runs.orchestrator.offered import offered
 from tests.between import make_due
 from tests.loopback import Answer, Loopback, cut, ok, raw, slow
 from tests.system.business import captures, order
@@ -201,7 +202,7 @@ WRITTEN = (
 def _prompt_of(run: Run) -> str:
     """What the model would be sent now, from the rows alone."""
     claimed_by_nobody = store.load(str(run.pk), "")
-    built = prompts.build_prompt(claimed_by_nobody, turns.tools_shown(claimed_by_nobody))
+    built = prompts.build_prompt(claimed_by_nobody, offered(claimed_by_nobody, env.read()))
     return "\n".join(message.content for message in built.messages)
 
 

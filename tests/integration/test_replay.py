@@ -20,7 +20,7 @@ from runs.store.lease import NEWER_FOR_S
 from tests.between import put_back
 from tests.world import KEY, World, final, gather, reads, refund, turn, worker_dies
 from tools import registry
-from tools.registry import RefundArguments
+from tools.arguments import RefundArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,7 +234,7 @@ def test_proposed_action_of_another_schema_escalates_before_the_gate(world: Worl
     run = world.start(script=[reads("get_order"), refund(evidence=("get_order",)), final()])
     assert (run.status, run.resume_status) == ("waiting_dependency", "action_proposed")
     deployed(world)
-    world.later(run, 61)
+    world.later(run, 75)
     run = world.resume(run)
     assert (run.status, run.reason, world.posts()) == ("escalated", "approval_invalid", [])
 

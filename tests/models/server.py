@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from runs.contracts import Message, Prompt, ToolSchema
+from runs.contracts import Prompt, ToolSchema
+from runs.inert import inert_json
 from runs.inference import offline
 from runs.prompt import HEADINGS
-from tests.models import speaking
+from tests.models import speaking, strict
 from tests.models.speaking import ANTHROPIC_XML, OPENAI, Json, Said
 
 KEY = "sk-a-key-of-the-tests-alone"
@@ -172,15 +173,9 @@ def misspoken(provider: str, request: Request) -> str:
     body, path = request.body, PATHS.get(provider, "/v1/messages")
     if request.path != path:
         return f"path {request.path}"
-    if provider == OPENAI:
-        roles = [m["role"] for m in body["messages"]]
-        names = [t["function"]["name"] for t in body.get("tools", []) if t["type"] == "function"]
-        return "" if roles == ["system", "user"] and names else f"roles {roles}, tools {names}"
-    if request.headers.get("anthropic-version") != "2023-06-01" or type(body.get("max_tokens")) is not int:
-        return "version or max_tokens"
-    if provider == ANTHROPIC_XML:
-        return "tools" if "tools" in body else ""
-    return "" if all(t["input_schema"]["type"] == "object" for t in body["tools"]) else "tools"
+    if provider != OPENAI and request.headers.get("anthropic-version") != "2023-06-01":
+        return "version"
+    return strict.wrong(provider, body)
 
 
 # --- minds ---------------------------------------------------------------------------------------------------------
@@ -203,13 +198,37 @@ def scripted(provider: str, turns: Sequence[Said]) -> Mind:
 
 
 def prompt_in(body: Json) -> Prompt:
-    """The prompt that a request of any dialect carries."""
+    """The prompt that a request of any dialect carries, as text: each result after its call."""
     system = body.get("system") or body["messages"][0]["content"]
     text = system if isinstance(system, str) else "".join(block["text"] for block in system)
-    layer = text.partition(HEADINGS[1])[2].partition(HEADINGS[2])[0]
-    tools = tuple(ToolSchema(**json.loads(line)) for line in layer.strip().splitlines())
-    messages = (Message(role="system", content=text), Message(role="user", content=body["messages"][-1]["content"]))
-    return Prompt(messages=messages, tools=tools, version="", template_hash="", hash="", tools_hash="")
+    tools = tuple(ToolSchema(**json.loads(line)) for line in text.partition(HEADINGS[1])[2].strip().splitlines())
+    asked: dict[str, tuple[str, Any]] = {}
+    user = "".join(_as_text(message, asked) for message in body["messages"] if message["role"] != "system")
+    return Prompt(system=text, goal=user, tools=tools, version="", template_hash="", hash="", tools_hash="")
+
+
+def _as_text(message: Json, asked: dict[str, tuple[str, Any]]) -> str:
+    """A message's text, a result with the call that it answers on the line before it."""
+    for call in message.get("tool_calls") or ():
+        asked[call["id"]] = (call["function"]["name"], json.loads(call["function"]["arguments"]))
+    if message["role"] == "tool":
+        return _answered(asked[message["tool_call_id"]], message["content"])
+    content = message["content"]
+    if not isinstance(content, list):
+        return content or ""
+    said = []
+    for block in content:
+        if block["type"] == "tool_use":
+            asked[block["id"]] = (block["name"], block["input"])
+        elif block["type"] == "tool_result":
+            said.append(_answered(asked[block["tool_use_id"]], f"{block['content']}\n"))
+        else:
+            said.append(block["text"])
+    return "".join(said)
+
+
+def _answered(asked: tuple[str, Any], result: str) -> str:
+    return f'<call tool="{asked[0]}">{inert_json(asked[1])}</call>\n{result}'
 
 
 def in_dialect(provider: str, turn: Any, tools: tuple[ToolSchema, ...]) -> Said:

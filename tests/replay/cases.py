@@ -8,7 +8,8 @@ from typing import Any
 
 from runs.models import Qualification, Run
 from tests.system.business import captures, order
-from tests.world import TENANT, World, final, gather, inr, refund, s0, turn, worker_dies
+from tests.to_people import ask, escalate, message, plan
+from tests.world import TENANT, World, final, gather, inr, reads, refund, s0, turn, worker_dies
 from tools.models import PolicyDocument
 from tools.policy import documents
 
@@ -219,6 +220,27 @@ def no_refund_due(world: World) -> Run:
     return world.start(order_ids=["8500"], script=[*gather("8500"), final()])
 
 
+def asked_and_answered(world: World) -> Run:
+    run = world.start(script=[[message(), *reads("get_order")], ask(), *s0()])
+    world.message(run, "The second charge, please.")
+    world.approve(world.resume(run, until="awaiting_approval"))
+    return world.resume(run)
+
+
+def escalated_by_the_model(world: World) -> Run:
+    return world.start(script=[[plan(), *reads("get_order")], escalate()])
+
+
+def loop_stopped(world: World) -> Run:
+    return world.start(script=[reads("get_order"), reads("get_payments")] * 6)
+
+
+def reads_deferred(world: World) -> Run:
+    """Nine reads in a turn: the ninth waits for the next one."""
+    many = [{"tool": "search_policy", "args": {"query": f"refund {n}"}} for n in range(9)]
+    return world.start(script=[many, many[8:], final()])
+
+
 REFUNDED: End = ("completed", None, "refunded")
 CASES: dict[Path, End] = {
     happy_path: REFUNDED,
@@ -252,4 +274,8 @@ CASES: dict[Path, End] = {
     route_lost_its_qualification: ("escalated", "route_not_qualified", "handed_to_staff"),
     approval_too_old_to_be_used: ("awaiting_approval", None, None),
     no_refund_due: ("completed", None, "no_refund_due"),
+    asked_and_answered: REFUNDED,
+    escalated_by_the_model: ("escalated", "escalated_by_model", "handed_to_staff"),
+    loop_stopped: ("escalated", "loop_detected", "handed_to_staff"),
+    reads_deferred: ("completed", None, "answered"),
 }

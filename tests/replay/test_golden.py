@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 
 from agentsite import money
 from agentsite.tenants.profiles import WriteGrant
-from runs import prompt, replay, reply, verifier
+from runs import budgets, prompt, replay, reply, verifier
 from runs.orchestrator import turns
 from runs.replay import Difference
 from runs.states import TRANSITIONS, On, Status
@@ -154,7 +154,7 @@ def test_changed_table_shows_as_what_it_raises(monkeypatch: pytest.MonkeyPatch) 
 
 def test_code_that_asks_for_more_than_was_recorded_says_what(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that the record has no answer to is no call at all."""
-    monkeypatch.setattr(turns, "over_cap", lambda run: None)
+    monkeypatch.setattr(budgets, "over", lambda run: None)
     one = found("budget_exhausted", "transition")
     assert one.now == "asks for what the record does not hold: a model turn"
 

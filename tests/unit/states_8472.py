@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from runs.contracts import (
     RunState,
     SeenAttempt,
     SeenObservation,
+    SeenTurn,
     SeenWrite,
     ToolSchema,
 )
@@ -93,7 +95,27 @@ def contract(
     )
 
 
+def turns_of(observations: Iterable[SeenObservation]) -> tuple[SeenTurn, ...]:
+    """The turns whose calls these observations answer."""
+    calls: dict[int, dict[str, Proposal]] = {}
+    for o in sorted(observations, key=lambda o: o.position):
+        if named := re.fullmatch(r"m([0-9]+)\.[0-9]+", o.call_id):
+            asked = Proposal(call_id=o.call_id, tool=o.source, args=o.args)
+            calls.setdefault(int(named.group(1)), {}).setdefault(o.call_id, asked)
+    return tuple(seen_turn(number, *found.values()) for number, found in sorted(calls.items()))
+
+
+def seen_turn(number: int, *proposals: Proposal, **changes: Any) -> SeenTurn:
+    fresh = SeenTurn(
+        number=number, route="offline:investigator", answered_model="investigator", prompt_version="", final=None,
+        proposals=proposals, error=None,
+    )  # fmt: skip
+    return dataclasses.replace(fresh, **changes)
+
+
 def state(observations: Iterable[SeenObservation] = (), **changes: Any) -> RunState:
+    """A run that was told this, by turns that made the calls it answers."""
+    observations = tuple(observations)
     goal = {k: changes.pop(k) for k in ("goal", "order_ids", "customer") if k in changes}
     fresh = RunState(
         run_id="0199-8472",
@@ -126,8 +148,8 @@ def state(observations: Iterable[SeenObservation] = (), **changes: Any) -> RunSt
         attempts=1,
         lease="lease",
         now=START + timedelta(seconds=5),
-        observations=tuple(observations),
-        turns=(),
+        observations=observations,
+        turns=turns_of(observations),
         writes=(),
         approval=None,
         inputs=(),

@@ -161,7 +161,7 @@ OPENAI_TURNS = {
     "two_reads": (called(READ, call(ORDER, "get_payments", id="c2")), "get_order get_payments"),
     "two_writes": (called(call(REFUND), call(REFUND, id="c2")), "told: write_must_stand_alone"),
     "read_and_write": (called(READ, call(REFUND, id="c2")), "told: write_must_stand_alone"),
-    "nine_reads": (called(*[READ] * 9), "told: invalid_output"),
+    "sixty_five_reads": (called(*[READ] * 65), "told: invalid_output"),
     "calls_that_end_with_stop": (called(READ, finish="stop"), "get_order"),
     "cut_by_length_though_parseable": (called(call(REFUND), finish="length"), "told: cut_by_length"),
     "content_filter": (called(call(REFUND), finish="content_filter"), "told: content_filtered"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsite.money import parse as parse_money
-from runs.contracts import Final, Message, Parsed, Prompt, SeenObservation
+from runs.contracts import Final, Parsed, SeenObservation
+from runs.inert import inert_json
 from runs.inference import offline
 from runs.inference.reading import read
-from runs.prompt import build_prompt, inert_json
+from runs.prompt import build_prompt
 from runs.states import Status
 from tests.unit.offline_turns import ALL_PROSE, message, prose, reads, refunding, turn
 from tests.unit.states_8472 import (
@@ -160,11 +162,7 @@ def test_any_prompt_gives_a_turn(system: str, user: str, facts: list[Any]) -> No
     fields = "".join(
         f"{name}: {inert_json(f)}\n" for name, f in zip(("writes", "orders_in_scope", "status"), facts, strict=False)
     )
-    messages = (
-        Message(role="system", content=f"{system}\n[3] TASK STATE SNAPSHOT\n{fields}"),
-        Message(role="user", content=f"{user}\n{tags}{user}"),
-    )
-    odd = Prompt(messages=messages, tools=TOOLS, version="", template_hash="", hash="", tools_hash=prompt.tools_hash)
+    odd = replace(prompt, system=system, goal=f"{user}\n{tags}{user}", snapshot=f"\n[5] TASK STATE SNAPSHOT\n{fields}")
     assert json.loads(offline.answer(odd)) is not None
 
 

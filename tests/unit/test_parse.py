@@ -45,6 +45,13 @@ def test_calls_of_a_list_are_numbered_from_the_first_call_on() -> None:
     )
 
 
+def test_calls_beyond_what_policy_allows_are_all_kept_up_to_the_hard_cap() -> None:
+    """M122: none is dropped here; who waits is decided where each gets its result."""
+    found = said([READ] * 64)
+    assert isinstance(found, tuple)
+    assert [p.call_id for p in found] == [f"m3.{n}" for n in range(1, 65)]
+
+
 def test_final_is_a_draft() -> None:
     assert said({"final": "Thank you.", "evidence": ["obs_1"]}) == Final(text="Thank you.", evidence=("obs_1",))
     assert said({"final": "Thank you."}) == Final(text="Thank you.", evidence=())
@@ -153,7 +160,7 @@ def test_write_alone_in_a_list_stands_alone() -> None:
         ({**READ, "evidence": [1]}, "evidence", "observation ids"),
         ({"final": "x", "evidence": None}, "evidence", "a list of at most 20 observation ids"),
         ({**WRITE, "args": {**ARGS, "evidence": "obs_1"}}, "args.evidence", "a list of at most 20 observation ids"),
-        ([READ] * 9, "", "a list of at most 8 calls"),
+        ([READ] * 65, "", "a list of at most 64 calls"),
         ([READ, {"final": "x"}], "1.tool", "required"),
         ([READ, 5], "1", "an object with tool and args, or with final"),
         ([READ, {"tool": "get_order", "args": 1}], "1.args", "an object"),

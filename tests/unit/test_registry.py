@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from agentsite import env
 from agentsite.canonical import sha256
 from agentsite.tenants import profiles
-from tools import registry
+from tools import arguments, registry
 from tools.contracts import Credential, Effect, Permission, ToolEntry
 from tools.errors import InvalidArguments, UnknownTool
 
@@ -214,7 +214,7 @@ class Open(BaseModel):
     order_id: str
 
 
-class WithEvidence(registry.Arguments):
+class WithEvidence(arguments.Arguments):
     evidence: str
 
 
@@ -276,3 +276,125 @@ def test_check_profile_names_unknown_tools_and_tools_of_the_other_class() -> Non
         "write_tools: get_payments is no write tool",
         "write_tools: refund is no write tool",
     ]
+
+
+# People's tools, retries, coercion
+
+
+class Loose(arguments.Arguments):
+    limit: int
+    order_id: arguments.Id
+
+
+class Paid(arguments.Arguments):
+    count: int
+    amount: arguments.Amount
+
+
+class Wordy(arguments.Arguments):
+    query: str
+
+
+PLAN = registry.TOOLS["plan"]
+SEARCH = registry.TOOLS["search_policy"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "named"),
+    [
+        (replace(READ, retries=3), "retries is not within 0 to 2"),
+        (replace(READ, retries=True), "retries is not within 0 to 2"),
+        (replace(WRITE, retries=1), "only a read is repeated"),
+        (replace(PLAN, retries=1), "only a read is repeated"),
+        (replace(WRITE, cancel=lambda call_id, args: True), "cancel is no hook of a read"),
+        (replace(READ, cancel="yes"), "cancel is no hook of a read"),  # type: ignore[arg-type]
+        (replace(SEARCH, coerces="yes"), "coerces is misspelt"),  # type: ignore[arg-type]
+        (replace(WRITE, coerces=True), "a write coerces nothing"),
+        (replace(WRITE, coerces=True), "what takes an id or money coerces nothing"),
+        (replace(READ, coerces=True), "what takes an id or money coerces nothing"),
+        (replace(SEARCH, arguments=Loose), "what takes an id or money coerces nothing"),
+        (replace(SEARCH, arguments=Paid), "what takes an id or money coerces nothing"),
+        (replace(SEARCH, arguments=Wordy), "coerces, and takes no whole number"),
+        (replace(PLAN, credential=Credential.COMMERCE_READ), "a people tool holds no credential"),
+    ],
+)
+def test_check_all_refuses_what_may_not_run_so(tool: ToolEntry, named: str) -> None:
+    with pytest.raises(registry.BrokenRegistry) as raised:
+        registry.check_all({tool.name: tool})
+    assert any(named in fault for fault in raised.value.faults), raised.value.faults
+
+
+@pytest.mark.parametrize(("given", "taken"), [("3", 3), (3, 3), ("8", 8), ("1", 1)])
+def test_read_that_coerces_takes_a_whole_number_written_as_text(given: object, taken: int) -> None:
+    """M60."""
+    assert registry.normalise("search_policy", {"query": "q", "limit": given}) == {"query": "q", "limit": taken}
+
+
+@pytest.mark.parametrize(
+    "given", ["3.0", "03", " 3", "3 ", "+3", "-0", "1e1", "३", "３", "three", "", 3.0, True, None, ["3"], "9" * 30]
+)
+def test_number_that_is_ambiguous_is_refused_with_its_field(given: object) -> None:
+    assert fault("search_policy", {"query": "q", "limit": given}) == ("limit", "a whole number")
+
+
+def test_number_beyond_its_bounds_is_refused_in_either_form() -> None:
+    for limit in (0, 9, "0", "9", "-1"):
+        field, expected = fault("search_policy", {"query": "q", "limit": limit})
+        assert (field, "than or equal to" in expected) == ("limit", True)
+
+
+def test_what_is_left_out_stays_out() -> None:
+    assert registry.normalise("search_policy", {"query": "q"}) == {"query": "q"}
+
+
+def test_nothing_but_a_declared_whole_number_is_coerced() -> None:
+    assert fault("search_policy", {"query": 3})[0] == "query"
+    assert fault("issue_refund", inr(2000)) == ("amount.amount", "a decimal amount")
+    assert fault("get_order", {"order_id": 8472})[0] == "order_id"
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "field"),
+    [
+        ("message", {"text": " \n"}, "text"),
+        ("message", {"text": "x" * 601}, "text"),
+        ("message", {"text": "x", "to": "somebody"}, "to"),
+        ("ask", {"question": 3}, "question"),
+        ("ask", {}, "question"),
+        ("plan", {"steps": []}, "steps"),
+        ("plan", {"steps": ["x"] * 11}, "steps"),
+        ("plan", {"steps": ["x", "y" * 201]}, "steps.1"),
+        ("plan", {"steps": "read"}, "steps"),
+        ("escalate", {"reason": ""}, "reason"),
+    ],
+)
+def test_words_for_people_are_bounded_and_closed(tool: str, args: dict[str, Any], field: str) -> None:
+    assert fault(tool, args)[0] == field
+
+
+def test_words_for_people_keep_their_lines_and_hide_nothing() -> None:
+    assert registry.normalise("ask", {"question": "Which\norder\u202e?"}) == {"question": "Which\norder\\u202e?"}
+    assert registry.normalise("plan", {"steps": ["a\nb"]}) == {"steps": ["a\\u000ab"]}
+    for tool, args in (("ask", {"question": "a\u200bé\r\nb"}), ("plan", {"steps": ["a\x07e\u0301"]})):
+        once = registry.normalise(tool, args)
+        assert registry.normalise(tool, once) == once
+
+
+def test_people_tools_are_a_class_of_their_own() -> None:
+    people = [name for name, tool in registry.TOOLS.items() if tool.effect is Effect.PEOPLE]
+    assert people == ["message", "ask", "plan", "escalate"]
+    assert {registry.entry(name).credential for name in people} == {Credential.NONE}
+    assert [schema["writes"] for schema in registry.schemas(people)] == [False] * 4
+    assert registry.ROLES["refunds"] == tuple(registry.TOOLS)
+
+
+def test_check_profile_knows_the_third_class_and_what_is_blocked() -> None:
+    wrong = {"people_tools": ["ask", "get_order", "shout"], "blocked_tools": ["plan", "refunds"]}
+    document = {"read_tools": ["get_order", "ask"], "policy_pin": "POL-REF-004@v4", **wrong}
+    assert registry.check_profile(profiles.parse(document)) == [
+        "read_tools: ask is no read tool",
+        "people_tools: get_order is no people tool",
+        "people_tools: shout is no people tool",
+        "blocked_tools: refunds is no tool",
+    ]
+    assert registry.check_blocked(["issue_refund", "issue_refunds"]) == ["issue_refunds is no tool"]

@@ -11,8 +11,9 @@ from django.http import QueryDict
 from agentsite.money import Money
 from agentsite.refusals import Refusal
 from agentsite.tenants.profiles import Limits
+from runs import budgets
 from runs.admission import granted_limits
-from runs.api import bodies, pages, serial
+from runs.api import bodies, pages
 from runs.contracts import AskedLimits, RunRequest
 
 GOOD: dict[str, Any] = {"request_id": "req-1", "goal": "help", "actor": {"customer_id": "c1"}}
@@ -173,4 +174,5 @@ def test_limit_above_the_grant_is_refused(asked: dict[str, Any], pointers: list[
     ],
 )
 def test_cost_is_shown_with_four_to_six_decimals(micros: int, text: str) -> None:
-    assert serial.cost(micros) == text
+    contract = {"limits": {"max_cost": {"amount": "1.00", "currency": "EUR"}}}
+    assert budgets.cost(contract, micros) == {"amount": text, "currency": "EUR"}

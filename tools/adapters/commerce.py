@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from agentsite import clock, money
+from agentsite import clock, money, redaction
 from agentsite.canonical import NotStrictJson, strict_loads
 from agentsite.money import Money
 from agentsite.text import storable
@@ -226,7 +226,7 @@ def _json(reply: Reply) -> object:
         document: object = strict_loads(reply.body.decode())
     except (UnicodeDecodeError, NotStrictJson):
         raise BadAnswer("no JSON") from None
-    return document
+    return redaction.redact(document)  # a system may repeat a credential it was sent, in any field
 
 
 def _document(reply: Reply) -> Json:

@@ -24,6 +24,7 @@ MAX_RAW = 256 * 1024
 MAX_SAID = 2000
 MAX_COUNT = 1_000_000_000
 BYTES_PER_TOKEN = 4
+KEPT = frozenset({"fault", "said", "input", "output", "cached"})
 
 _TOO_LONG = re.compile(
     r"context[_ ]length|context[_ ]window|maximum context|context size|prompt is too long|input is too long"
@@ -86,7 +87,9 @@ def recall(dialect: Dialect, raw: str) -> LLMTurnResult:
     """The turn again, from its own stored `raw`. Raises ModelError where today's reader takes it for no answer."""
     kept = loads(raw)
     fault = kept.get("fault")
-    if isinstance(fault, str) and fault in FAULTS:  # of a broken answer little more than its fault was kept
+    # Of a broken answer little more than its fault was kept. An answer off the wire may hold a word of that name, too;
+    # never that alone: without what its dialect reads it would be no answer, and not recorded as one.
+    if isinstance(fault, str) and fault in FAULTS and kept.keys() <= KEPT:
         used = {name: number(kept, name) for name in ("input", "output", "cached")}
         return faulty(fault, word(kept, "said"), Counts(**used))
     try:
@@ -109,7 +112,8 @@ def _read(dialect: Dialect, answer: Json) -> LLMTurnResult:
     raw = json.dumps(answer, separators=(",", ":"))
     if len(raw) > MAX_RAW:
         raise Faulty("too_long")
-    return replace(dialect.read(answer), raw=raw)
+    # Of the record, not of the answer: the halves of a character that came in two pieces of a stream are one in both.
+    return replace(dialect.read(json.loads(raw)), raw=raw)
 
 
 def faulty(slug: str, said: str, used: Counts = NONE) -> LLMTurnResult:
@@ -149,7 +153,7 @@ def loads(text: str) -> Json:
 
 def _loosely_json(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, parse_int=str), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -9,10 +9,19 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from runs.contracts import LLMTurnResult, NativeCall, ToolSchema
+from runs.contracts import LLMTurnResult, NativeCall, Prompt, ShownTurn, ToolSchema
 from runs.errors import ModelUnavailable
 from runs.inference.dialects.answers import arguments, loads, number, part, parts, reported, word
-from runs.inference.dialects.dialect import Asked, Counts, Dialect, Faulty, system_of, user_of
+from runs.inference.dialects.dialect import (
+    Asked,
+    Counts,
+    Dialect,
+    Faulty,
+    by_text,
+    call_id,
+    spoken_args,
+    system_of,
+)
 from tools.contracts import Json
 
 HOME = "https://api.anthropic.com"
@@ -45,23 +54,57 @@ def headers(key: str) -> dict[str, str]:
 
 
 def body(asked: Asked) -> Json:
-    """The request; the stable prefix and the tools are marked for the provider's cache."""
+    """The request, marked for the provider's cache: tools, system, and all of the past that stays as it is."""
     tools = [_tool(tool) for tool in asked.prompt.tools]
     if tools:
         tools[-1] |= CACHED
-    return {**plain_body(asked, native=True), **({"tools": tools} if tools else {})}
+    turned = _messages(by_text(asked.prompt))
+    return {**_plain(asked, turned, native=True), **({"tools": tools} if tools else {})}
 
 
-def plain_body(asked: Asked, *, native: bool) -> Json:
-    """The request without its tools."""
-    stable, moving = system_of(asked.prompt, native=native)
-    system = [{"type": "text", "text": stable, **CACHED}, {"type": "text", "text": moving}]
+def text_body(asked: Asked) -> Json:
+    """The request without its tools, the past told in words."""
+    pieces = [piece for turn in asked.prompt.turns for piece in turn.pieces]
+    return _plain(asked, [_user(_text(asked.prompt.goal), *map(_text, pieces))], native=False)
+
+
+def _plain(asked: Asked, messages: list[Json], *, native: bool) -> Json:
+    system = {"type": "text", "text": system_of(asked.prompt, native=native), **CACHED}
+    messages[-1]["content"][-1] |= CACHED
+    if asked.prompt.snapshot:
+        messages[-1]["content"].append(_text(asked.prompt.snapshot))
     more: Json = {"stream": True} if asked.stream else {}
     return {
-        "model": asked.model, "max_tokens": asked.max_output_tokens,
-        "system": [block for block in system if block["text"]],
-        "messages": [{"role": "user", "content": user_of(asked.prompt)}], **more,
+        "model": asked.model, "max_tokens": asked.max_output_tokens, "system": [system] if system["text"] else [],
+        "messages": messages, **more,
     }  # fmt: skip
+
+
+def _messages(prompt: Prompt) -> list[Json]:
+    """The goal, then each turn's calls and, in the next message, first their results, then what stood beside them."""
+    messages = [_user(_text(prompt.goal))]
+    for turn in prompt.turns:
+        if turn.calls:
+            messages += _calls_and_results(turn, prompt.tools)
+        messages[-1]["content"] += [_text(f"{note}\n") for note in turn.notes]
+    return messages
+
+
+def _calls_and_results(turn: ShownTurn, tools: tuple[ToolSchema, ...]) -> list[Json]:
+    calls, results = list[Json](), list[Json]()
+    for nth, call in enumerate(turn.calls, start=1):
+        theirs = call_id(turn.number, nth)
+        calls.append({"type": "tool_use", "id": theirs, "name": call.tool, "input": spoken_args(call, tools)})
+        results.append({"type": "tool_result", "tool_use_id": theirs, "content": call.result})
+    return [{"role": "assistant", "content": calls}, _user(*results)]
+
+
+def _user(*blocks: Json) -> Json:
+    return {"role": "user", "content": list(blocks)}
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
 
 
 def _tool(tool: ToolSchema) -> Json:
@@ -212,6 +255,8 @@ class Stream:
     def _block_started(self, event: Json) -> None:
         index = _index(event)
         self._not_after_the_end()
+        if self._message is None:
+            raise Faulty("invalid_answer")
         if index in self._blocks:
             raise Faulty("ambiguous_calls")
         self._blocks[index] = _Block(part(event, "content_block"))
@@ -230,8 +275,10 @@ class Stream:
 
     def _ending(self, event: Json) -> None:
         delta = part(event, "delta")
-        stop = word(delta, "stop_reason")
+        stop, model = word(delta, "stop_reason"), word(delta, "model")
         if stop and self._end.get("stop_reason", stop) != stop:
+            raise Faulty("invalid_answer")
+        if model and model != word(self._message or {}, "model"):
             raise Faulty("invalid_answer")
         # A later null or empty word takes nothing back.
         self._end = {**self._end, **{name: value for name, value in delta.items() if value not in (None, "")}}

@@ -10,7 +10,7 @@ from tools.contracts import Json
 
 
 def body(asked: Asked) -> Json:
-    return anthropic_native.plain_body(asked, native=False)
+    return anthropic_native.text_body(asked)
 
 
 def read(answer: Json) -> LLMTurnResult:

@@ -4,11 +4,11 @@ clock, Django or zone, and what a provider calls things leaves no dialect."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from runs.contracts import LLMTurnResult, Prompt
-from runs.prompt import HEADINGS, NATIVE_OUTPUT, TEXT_OUTPUT
+from runs.contracts import LLMTurnResult, Prompt, ShownCall, ShownTurn, ToolSchema
+from runs.prompt import NATIVE_OUTPUT, TEXT_OUTPUT
 from tools.contracts import Json
 
 FAULTS = frozenset({"invalid_json", "invalid_answer", "ambiguous_calls", "too_long"})
@@ -83,17 +83,34 @@ class Dialect:
     check: Callable[[Json], None] = all_may_come
 
 
-def system_of(prompt: Prompt, *, native: bool) -> tuple[str, str]:
-    """The system text in two parts: the stable prefix a provider may cache, and the snapshot that changes each turn.
-
-    A dialect with calls of its own says so in place of the JSON contract; all else is the prompt's own bytes.
-    """
-    text = "\n".join(m.content for m in prompt.messages if m.role == "system")
-    if native:
-        text = text.replace(TEXT_OUTPUT, NATIVE_OUTPUT, 1)
-    stable, heading, moving = text.partition(f"\n\n{HEADINGS[2]}")
-    return stable, f"{heading}{moving}"
+def system_of(prompt: Prompt, *, native: bool) -> str:
+    """The system text. A dialect with calls of its own says so in place of the JSON contract; all else is the prompt's
+    own bytes."""
+    return prompt.system.replace(TEXT_OUTPUT, NATIVE_OUTPUT, 1) if native else prompt.system
 
 
-def user_of(prompt: Prompt) -> str:
-    return "\n".join(m.content for m in prompt.messages if m.role == "user")
+def call_id(turn: int, call: int) -> str:
+    """The id under which the `call`-th call of a turn is sent back: nine of [a-z0-9], which every provider takes."""
+    return f"c{_base36(turn, 6)}{_base36(call, 2)}"
+
+
+def _base36(number: int, width: int) -> str:
+    digits = ""
+    while number or len(digits) < width:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
+
+
+def spoken_args(call: ShownCall, tools: tuple[ToolSchema, ...]) -> Json:
+    """A call's arguments as the model had written them: a write carries its evidence among them."""
+    writes = any(tool.writes for tool in tools if tool.name == call.tool)
+    return {**call.args, "evidence": list(call.evidence)} if writes else call.args
+
+
+def by_text(prompt: Prompt) -> Prompt:
+    """Where no tool is offered, providers refuse a history of calls: it is told in words."""
+    if prompt.tools:
+        return prompt
+    turns = tuple(ShownTurn(number=t.number, notes=tuple(p.removesuffix("\n") for p in t.pieces)) for t in prompt.turns)
+    return replace(prompt, turns=turns)

@@ -5,12 +5,23 @@ A paper: imports no client, clock, Django or zone.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from runs.contracts import LLMTurnResult, NativeCall, ToolSchema
+from runs.contracts import LLMTurnResult, NativeCall, Prompt, ShownTurn, ToolSchema
 from runs.errors import ModelUnavailable
+from runs.inert import inert_json
 from runs.inference.dialects.answers import arguments, loads, number, part, parts, reported, word
-from runs.inference.dialects.dialect import Asked, Counts, Dialect, Faulty, system_of, user_of
+from runs.inference.dialects.dialect import (
+    Asked,
+    Counts,
+    Dialect,
+    Faulty,
+    by_text,
+    call_id,
+    spoken_args,
+    system_of,
+)
 from tools.contracts import Json
 
 HOME = "https://api.openai.com/v1"
@@ -22,6 +33,9 @@ FINISHES = {
     "content_filter": "content_filter",
 }  # fmt: skip
 THOUGHTS = ("reasoning_content", "reasoning")
+MOST_CALLS = 500
+# Mistral's models, wherever they are served, refuse a message of the user right after a result.
+NO_USER_AFTER_TOOL = re.compile(r"(mis|mix|minis|magis|codes|devs|pix|vox)tral", re.IGNORECASE)
 
 
 # --- asking ------------------------------------------------------------------------------------------------------
@@ -40,11 +54,44 @@ def body(asked: Asked) -> Json:
     more: Json = {"stream": True, "stream_options": {"include_usage": True}} if asked.stream else {}
     if asked.prompt.tools:
         more["tools"] = [_tool(tool) for tool in asked.prompt.tools]
-    messages = [
-        {"role": "system", "content": "".join(system_of(asked.prompt, native=True))},
-        {"role": "user", "content": user_of(asked.prompt)},
-    ]
+    messages = _messages(by_text(asked.prompt), text_after_results=not NO_USER_AFTER_TOOL.search(asked.model))
     return {"model": asked.model, "messages": messages, "max_completion_tokens": asked.max_output_tokens, **more}
+
+
+def _messages(prompt: Prompt, *, text_after_results: bool) -> list[Json]:
+    """System, goal, then each turn's calls with one message for each result; what is told beside them, and the snapshot
+    at the end, are the user's."""
+    said: list[Json] = [{"role": "system", "content": system_of(prompt, native=True)}]
+    _tell(said, prompt.goal, text_after_results)
+    for turn in prompt.turns:
+        if turn.calls:
+            said += _calls_and_results(turn, prompt.tools)
+        for note in turn.notes:
+            _tell(said, f"{note}\n", text_after_results)
+    _tell(said, prompt.snapshot, text_after_results)
+    return said
+
+
+def _tell(said: list[Json], text: str, text_after_results: bool) -> None:
+    """Text for the model: joined to what is the user's already, since many servers want the roles to alternate."""
+    if said[-1]["role"] == "user" or (said[-1]["role"] == "tool" and not text_after_results):
+        said[-1]["content"] += text
+    elif text:
+        said.append({"role": "user", "content": text})
+
+
+def _calls_and_results(turn: ShownTurn, tools: tuple[ToolSchema, ...]) -> list[Json]:
+    ids = [call_id(turn.number, nth) for nth, _ in enumerate(turn.calls, start=1)]
+    calls = [
+        {"id": theirs, "type": "function",
+         "function": {"name": call.tool, "arguments": inert_json(spoken_args(call, tools))}}
+        for theirs, call in zip(ids, turn.calls, strict=True)
+    ]  # fmt: skip
+    results = [
+        {"role": "tool", "tool_call_id": theirs, "content": f"{call.result}\n"}
+        for theirs, call in zip(ids, turn.calls, strict=True)
+    ]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
 
 def _tool(tool: ToolSchema) -> Json:
@@ -226,6 +273,8 @@ class Stream:
         return self._calls[0]
 
     def _new(self, index: int | None) -> _Call:
+        if len(self._calls) == MOST_CALLS:
+            raise Faulty("too_long")  # each piece is looked up among the calls so far
         self._calls.append(_Call(index))
         return self._calls[-1]
 

@@ -16,6 +16,7 @@ class Events:
         self._rest = bytearray()
         self._data: list[str] = []
         self._first = True
+        self._looked = 0  # so far no line ends: a line of megabytes in small pieces is looked through once
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Data of the events that these bytes completed."""
@@ -32,14 +33,15 @@ class Events:
             yield from self._line(b"")
 
     def _lines(self) -> Iterator[bytes]:
-        start = 0
-        while found := _LINE.search(self._rest, start):
+        start, at = 0, self._looked
+        while found := _LINE.search(self._rest, at):
             if found.group() == b"\r" and found.end() == len(self._rest):
                 break  # the other half of a line end may be on its way
             line = bytes(self._rest[start : found.start()])
-            start = found.end()
+            start = at = found.end()
             yield line
         del self._rest[:start]
+        self._looked = len(self._rest) - self._rest.endswith(b"\r")
 
     def _line(self, line: bytes) -> Iterator[str]:
         if self._first:

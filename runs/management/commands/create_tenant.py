@@ -11,6 +11,7 @@ from agentsite import canonical
 from agentsite.tenants.profiles import TENANT_ID, Profile
 from runs.management import output, tenancy
 from runs.management.base import SiteCommand
+from runs.management.findings import costs
 from tools.contracts import Json
 
 
@@ -59,6 +60,8 @@ class Command(SiteCommand):
             self.stderr.write(f"warning: {missing}")
         if profile.commerce is None and tenant != tenancy.DEFAULT_TENANT:
             self.stderr.write("warning: no commerce in the profile: COMMERCE_* is used, as for the default tenant")
+        if (fault := costs.currency_fault(profile)) is not None:
+            self.stderr.write(f"warning: {fault}")
 
 
 def _read(file: Path) -> Json:

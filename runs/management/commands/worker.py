@@ -67,7 +67,10 @@ def _start_missing(names: list[str], worker_name: str, children: dict[str, subpr
 def _child(queue: str, worker_name: str) -> subprocess.Popen[bytes]:
     dropped = not_needed(queue)
     telemetry.log("worker.child_starts", queue=queue, dropped=",".join(dropped))
-    environment = env.child_environment(WORKER_QUEUES=queue, WORKER_NAME=worker_name, **dict.fromkeys(dropped))
+    elsewhere = ",".join([*env.read().SECRETS_ELSEWHERE, *env.digests(*dropped)])
+    environment = env.child_environment(
+        WORKER_QUEUES=queue, WORKER_NAME=worker_name, SECRETS_ELSEWHERE=elsewhere, **dict.fromkeys(dropped)
+    )
     return supervisor.start(_command(queue, worker_name), environment)
 
 
@@ -78,6 +81,7 @@ def not_needed(queue: str) -> list[str]:
         names.append("COMMERCE_WRITE_TOKEN")
         profiles = [current_profile(tenant) for tenant in Tenant.objects.values_list("id", flat=True)]
         names += [p.commerce.write_token_env for p in profiles if p is not None and p.commerce is not None]
+        names += [variable for p in profiles if p is not None for variable in p.secrets.values()]
     if queue != queues.PASSES:
         names += MODEL_KEYS
     return sorted(set(names))

@@ -12,6 +12,7 @@ from kombu.exceptions import OperationalError
 from agentsite import checks, env
 from agentsite.celery import app
 from runs.inference import gateway
+from runs.management.findings import costs
 from runs.management.findings.finding import Finding, fail, ok, warn
 
 LEAST_AUDIT_CHARS = 32
@@ -28,6 +29,8 @@ def examine() -> Iterator[Finding]:
     yield _kept_files()
     yield _broker()
     yield from _routes()
+    yield _blocked()
+    yield from costs.of_routes()
 
 
 def place(url: str) -> str:
@@ -99,6 +102,13 @@ def _broker() -> Finding:
 def _routes() -> Iterator[Finding]:
     for number, route in enumerate(env.read().AGENT_MODELS, start=1):
         yield _route(f"model route {number}", route)
+
+
+def _blocked() -> Finding:
+    names, faults = env.read().TOOLS_BLOCKED, checks.blocked_faults()
+    if faults:
+        return fail("blocked tools", "; ".join(faults))
+    return warn("blocked tools", f"no run may use {', '.join(names)}") if names else ok("blocked tools", "none")
 
 
 def _route(name: str, route: str) -> Finding:

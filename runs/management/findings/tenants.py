@@ -17,6 +17,7 @@ from runs import prompt as prompts
 from runs import qualification
 from runs.backends import backend_of
 from runs.inference import gateway
+from runs.management.findings import costs
 from runs.management.findings.configuration import place
 from runs.management.findings.finding import Finding, fail, ok, warn
 from runs.models import Qualification
@@ -73,6 +74,7 @@ def _tenant(tenant_id: str, profile: Profile) -> Iterator[Finding]:
     yield _write_credential(tenant_id, backend)
     yield _promises(tenant_id, backend)
     yield _people(tenant_id)
+    yield from costs.of_profile(tenant_id, profile)
 
 
 def _policy(tenant_id: str, pin: str) -> Finding:

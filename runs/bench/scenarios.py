@@ -1,0 +1,37 @@
+"""The scenarios of `manage.py bench` by their names; a further one is one more entry. Imports no zone and no keeper."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from runs.bench import calls
+
+Say = Callable[[str], None]
+
+
+class Measured(Protocol):
+    """What a scenario came to. `fault`: why the command fails, in one line; None where nothing was lost."""
+
+    @property
+    def fault(self) -> str | None: ...
+    def lines(self) -> list[tuple[str, str]]:
+        """(what, measured) for people."""
+
+    def wire(self) -> dict[str, object]:
+        """The same for programs."""
+
+
+class Scenario(Protocol):
+    """One scenario, a module: its arguments come back in `run` by their names."""
+
+    help: str
+
+    def add_arguments(self, parser: ArgumentParser) -> None: ...
+    def run(self, options: Mapping[str, Any], say: Say) -> Measured:
+        """Raises ArgumentTypeError for arguments that do not fit together, and SiteFailed, ServiceError, MissingServer,
+        NoAnswer or Refused where it could not be measured."""
+
+
+ALL: dict[str, Scenario] = {"calls": calls.SCENARIO}

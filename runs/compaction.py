@@ -1,0 +1,300 @@
+"""What of a run's past the model is shown: turns whole, or compacted, or left out, as its window has room.
+
+A paper: pure, imports no Django, clock, store or zone. The unit is always a whole turn: each of its calls is shown with
+exactly one result, or neither is. What is left out here stays in the run's rows, which the gate reads whole.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from runs import inert, sizes
+from runs.contracts import RunState, SeenObservation, SeenWrite, ShownCall, ShownTurn
+from tools import digests
+from tools.contracts import Json, Proposal
+
+COMPACT_AT, STEP = 0.75, 0.1
+"""Share of the window from which on the oldest turns are compacted, and by what share a prompt may then grow before it
+is done again: a provider's cache lives by a past that stays as it was."""
+MAX_RESULT_BYTES = 4096
+"""A result longer than this, as inert JSON, is shown by reference."""
+MAX_KEPT_BYTES, MAX_ASKED_BYTES = 600, 1200
+"""What is kept of one result, and of one call's arguments, in a compacted turn, in bytes of JSON."""
+MESSAGE = "message"
+
+_SPAN = re.compile(r"m([0-9]{1,10})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """The room of one prompt, in tokens: its window, what is taken by its fixed parts, what the newest turns may take;
+    `ratio`: tokens that its models count for one estimated."""
+
+    fixed: int
+    window_tokens: int
+    tail_tokens: int
+    ratio: float
+
+    def holds(self, estimate: int) -> bool:
+        return estimate * self.ratio <= self.window_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One call of a turn and what it was answered, None where nothing is recorded."""
+
+    call: Proposal
+    seen: SeenObservation | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One turn of a run as it was, and what was told beside its calls until the next one; number 0: before any."""
+
+    number: int
+    calls: tuple[Answered, ...]
+    beside: tuple[SeenObservation, ...]
+
+    @property
+    def observations(self) -> tuple[SeenObservation, ...]:
+        return (*(c.seen for c in self.calls if c.seen is not None), *self.beside)
+
+    @property
+    def messages(self) -> tuple[SeenObservation, ...]:
+        return tuple(o for o in self.beside if o.kind == MESSAGE)
+
+
+def history(run: RunState, room: Room) -> tuple[ShownTurn, ...]:
+    """The turns as they are shown, oldest first, within the room where that is possible."""
+    return _Fitted(run, grouped(run), room).turns()
+
+
+# --- turns -------------------------------------------------------------------------------------------------------
+
+
+def grouped(run: RunState) -> tuple[Told, ...]:
+    """Each call with the first observation under its id; every other observation beside the turn it came after.
+
+    So one more observation or turn changes nothing of what was shown before, where every turn got an answer.
+    """
+    owners: dict[str, tuple[int, int]] = {}
+    for turn in run.turns:
+        for index, call in enumerate(turn.proposals):
+            owners.setdefault(call.call_id, (turn.number, index))
+    answers, beside = _placed(run, owners)
+    found = [Told(number=0, calls=(), beside=tuple(beside[0]))]
+    for turn in sorted(run.turns, key=lambda t: t.number):
+        calls = tuple(
+            Answered(call=call, seen=answers.get((turn.number, index))) for index, call in enumerate(turn.proposals)
+        )
+        found.append(Told(number=turn.number, calls=calls, beside=tuple(beside[turn.number])))
+    return tuple(told for told in found if told.calls or told.beside)
+
+
+def _placed(
+    run: RunState, owners: dict[str, tuple[int, int]]
+) -> tuple[dict[tuple[int, int], SeenObservation], dict[int, list[SeenObservation]]]:
+    numbers = {turn.number for turn in run.turns}
+    answers: dict[tuple[int, int], SeenObservation] = {}
+    beside: dict[int, list[SeenObservation]] = defaultdict(list)
+    newest = 0
+    for seen in sorted(run.observations, key=lambda o: (o.position, o.obs_id)):
+        owner = owners.get(seen.call_id) if seen.call_id else None
+        if owner is not None and owner not in answers:
+            answers[owner] = seen
+            newest = max(newest, owner[0])
+        else:
+            newest = max(newest, _turn_of(seen, numbers))
+            beside[newest].append(seen)
+    return answers, beside
+
+
+def _turn_of(seen: SeenObservation, numbers: set[int]) -> int:
+    """The turn that an observation names as its cause, 0 where it names none that there is."""
+    named = _SPAN.fullmatch(seen.span)
+    number = int(named.group(1)) if named else 0
+    return number if number in numbers else 0
+
+
+# --- a turn as it is shown ----------------------------------------------------------------------------------------
+
+
+def whole(told: Told) -> ShownTurn:
+    """The turn with every call, its one result and every note."""
+    calls = tuple(
+        ShownCall(
+            call_id=one.call.call_id, tool=one.call.tool, args=one.call.args, evidence=one.call.evidence,
+            asked=inert.call(one.call),
+            result=inert.unanswered(one.call) if one.seen is None else _line(one.seen, tied=True),
+        )
+        for one in told.calls
+    )  # fmt: skip
+    return ShownTurn(number=told.number, calls=calls, notes=tuple(_note(seen) for seen in told.beside))
+
+
+def _note(seen: SeenObservation) -> str:
+    return f"{inert.about(seen)}{_line(seen, tied=False)}"
+
+
+def _line(seen: SeenObservation, *, tied: bool) -> str:
+    """An observation, by reference where it is too long; a customer's words are never cut."""
+    body = inert.inert_json(seen.content)
+    size = len(body.encode("utf-8", "surrogatepass"))
+    if size <= MAX_RESULT_BYTES or seen.kind == MESSAGE:
+        return inert.observation(seen, body=body, tied=tied)
+    kept = digests.essence(seen.source, seen.content, MAX_RESULT_BYTES)
+    content = {**kept, "reference": {"observation": seen.obs_id, "sha256": seen.content_hash, "bytes": size}}
+    return inert.observation(seen, body=inert.inert_json(content), tied=tied, reference=True)
+
+
+def compacted(told: Told, writes: tuple[SeenWrite, ...]) -> ShownTurn:
+    """The turn in one line: what came of each call, what it changed, who decided, and the ids to cite all of it by.
+
+    What a customer wrote stays as it is.
+    """
+    calls = [_kept_call(one, writes) for one in told.calls]
+    beside = [_kept(seen) for seen in told.beside if seen.kind != MESSAGE]
+    content = {**({"calls": calls} if calls else {}), **({"beside": beside} if beside else {})}
+    lines = [inert.tag("compacted", [("turn", told.number)], content)] if content else []
+    return ShownTurn(number=told.number, notes=(*lines, *(_note(seen) for seen in told.messages)))
+
+
+def _kept_call(one: Answered, writes: tuple[SeenWrite, ...]) -> Json:
+    made = [_write(w) for w in writes if w.call_id == one.call.call_id]
+    call = {"call": one.call.call_id, "tool": one.call.tool, "args": digests.brief(one.call.args, MAX_ASKED_BYTES)}
+    answer: Json = {"unanswered": True} if one.seen is None else _kept(one.seen)
+    told = {name: value for name, value in answer.items() if name != "source" or value != one.call.tool}
+    return {**call, **told, **({"writes": made} if made else {})}
+
+
+def _kept(seen: SeenObservation) -> Json:
+    told = digests.handles(seen.source, seen.content, MAX_KEPT_BYTES)
+    return {
+        "observation": seen.obs_id, "source": seen.source, "kind": seen.kind, "sha256": seen.content_hash, "told": told,
+    }  # fmt: skip
+
+
+def _write(write: SeenWrite) -> Json:
+    return {
+        "state": write.state, "refund_id": write.refund_id, "payment_id": write.payment_id,
+        "order_id": write.order_id, "amount": write.amount.wire(), "approval_id": write.approval_id,
+        "action_hash": write.action_hash,
+    }  # fmt: skip
+
+
+# --- the room -----------------------------------------------------------------------------------------------------
+
+
+class _Fitted:
+    """Which turns are left out, compacted and whole: the first `dropped`, those up to `tail`, the rest.
+
+    Both bounds are found by going through the run's turns as they came, so that a prompt keeps those of the one before
+    it as long as there is room.
+    """
+
+    def __init__(self, run: RunState, told: tuple[Told, ...], room: Room) -> None:
+        self._told, self._room, self._writes = told, room, run.writes
+        self._whole = [whole(one) for one in told]
+        self._wholes = _sums([sizes.of_turn(turn) for turn in self._whole])
+        self.dropped = self.tail = 0
+        self._until = COMPACT_AT
+
+    def turns(self) -> tuple[ShownTurn, ...]:
+        if self._share(len(self._told)) <= COMPACT_AT:
+            return tuple(self._whole)
+        for upto in range(1, len(self._told) + 1):
+            self._make_room(upto)
+        return (*self._left_out(), *self._shorts[self.dropped : self.tail], *self._whole[self.tail :])
+
+    @cached_property
+    def _shorts(self) -> list[ShownTurn]:
+        """Every turn compacted, unless that would be no shorter."""
+        pairs = [(compacted(told, self._writes), turn) for told, turn in zip(self._told, self._whole, strict=True)]
+        return [short if sizes.of_turn(short) < sizes.of_turn(turn) else turn for short, turn in pairs]
+
+    @cached_property
+    def _short_sums(self) -> list[int]:
+        return _sums([sizes.of_turn(turn) for turn in self._shorts])
+
+    def _make_room(self, upto: int) -> None:
+        """The bounds of the prompt that showed the first `upto` turns."""
+        if self._share(upto) <= self._until:
+            return
+        self.tail = max(self.tail, self._start_of_tail(upto))
+        if not self._fits(upto):
+            while self.dropped < self.tail and self._share(upto) > COMPACT_AT:
+                self.dropped += 1
+        while not self._fits(upto) and self.dropped < upto:
+            # Not even the tail has room: its oldest turn is compacted, then left out, then the next one's.
+            if self.dropped < self.tail:
+                self.dropped += 1
+            else:
+                self.tail += 1
+        self._until = min(1, max(COMPACT_AT, self._share(upto) + STEP))
+
+    def _fits(self, upto: int) -> bool:
+        return self._room.holds(self._estimate(upto))
+
+    def _share(self, upto: int) -> float:
+        """What share of the window is taken."""
+        return self._estimate(upto) * self._room.ratio / self._room.window_tokens
+
+    def _estimate(self, upto: int) -> int:
+        """Tokens of a prompt that shows the first `upto` turns, between the bounds of now."""
+        estimate = self._room.fixed + self._wholes[upto] - self._wholes[self.tail]
+        if self.tail:
+            estimate += self._short_sums[self.tail] - self._short_sums[self.dropped]
+        if self.dropped:
+            estimate += sizes.of_turn(self._omitted) + self._size_of_newest_message(upto)
+        return estimate
+
+    def _start_of_tail(self, upto: int) -> int:
+        """Where the newest turns begin that the tail's budget has room for; the newest one is always among them."""
+        least = self._wholes[upto] - self._room.tail_tokens / self._room.ratio
+        return min(bisect_left(self._wholes, least), upto - 1)
+
+    def _newest_message_in(self, upto: int) -> int:
+        """The index of the turn in which the customer's newest message came; -1: he wrote none."""
+        return next((i for i in reversed(range(upto)) if self._told[i].messages), -1)
+
+    def _size_of_newest_message(self, upto: int) -> int:
+        """Where the turn that it came in is left out: then it stands by itself."""
+        index = self._newest_message_in(upto)
+        return self._message_sizes[index] if 0 <= index < self.dropped else 0
+
+    @cached_property
+    def _message_sizes(self) -> list[int]:
+        """Of the last message in each turn, 0 where there is none."""
+        return [sizes.of_turn(_beside(told.messages[-1:])) for told in self._told]
+
+    @property
+    def _omitted(self) -> ShownTurn:
+        """In place of what was left out: how much it was."""
+        gone = self._told[: self.dropped]
+        count = {
+            "turns_left_out": sum(1 for told in gone if told.number),
+            "observations_left_out": sum(len(told.observations) for told in gone),
+        }
+        return ShownTurn(number=0, notes=(inert.tag("omitted", [], count),))
+
+    def _left_out(self) -> tuple[ShownTurn, ...]:
+        """What stands for the turns left out, with the customer's newest message if it was among them."""
+        if not self.dropped:
+            return ()
+        index = self._newest_message_in(len(self._told))
+        apart = (_beside(self._told[index].messages[-1:]),) if 0 <= index < self.dropped else ()
+        return (self._omitted, *apart)
+
+
+def _beside(seen: tuple[SeenObservation, ...]) -> ShownTurn:
+    return ShownTurn(number=0, notes=tuple(_note(one) for one in seen))
+
+
+def _sums(values: list[int]) -> list[int]:
+    """Sums of the first 0, 1, 2 … values."""
+    return [0, *accumulate(values)]
