@@ -29,6 +29,7 @@ _SECRET_NAME = re.compile(
     r"|card_?number)$|(?:^|_)(?:pan|cvv2?|cvc2?|pwd|security_code)$"
 )
 _WORD = re.compile(r"[^\s\"'<>(){}\[\]\\]{12,4096}")
+_BREAK = re.compile(r"[\s\"'<>(){}\[\]\\]")
 _JOINT = re.compile(r"[=:/,;]+")
 _names: frozenset[str] = frozenset()
 _kept: frozenset[str] = frozenset()
@@ -69,10 +70,12 @@ def text(line: str) -> str:
 
 def unfinished(said: str) -> str:
     """A text that is still being written: what may be the beginning of a secret at its end is held back too."""
-    cleaned = text(said)
-    begun = (size for form in _known().forms for size in range(min(len(form) - 1, len(cleaned)), SHORTEST // 2, -1)
+    cleaned, known = text(said), _known()
+    begun = (size for form in known.forms for size in range(min(len(form) - 1, len(cleaned)), SHORTEST // 2, -1)
              if cleaned.endswith(form[:size]))  # fmt: skip
-    return cleaned[: len(cleaned) - max(begun, default=0)]
+    # Of one that is held elsewhere only the whole is known, so every word waits until it is whole.
+    word = len(cleaned) - max((found.end() for found in _BREAK.finditer(cleaned)), default=0) if known.elsewhere else 0
+    return cleaned[: len(cleaned) - max(word, *begun, 0)]
 
 
 class _Known(NamedTuple):

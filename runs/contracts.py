@@ -29,7 +29,10 @@ from tools.contracts import (
 MAX_GOAL_BYTES = 16 * 1024
 ID_PATTERN = r"^[A-Za-z0-9_.:@/-]{1,128}$"
 REQUEST_ID_PATTERN = r"^[A-Za-z0-9_.@/-]{1,128}$"
-SCHEMA = 1
+SCHEMA = 2
+"""Of the contracts that this code writes. Older code leaves a newer one alone: it would not know its fields."""
+OLDEST_SCHEMA = 1
+"""What this code still reads and goes on with."""
 
 
 def _clean(text: str) -> str:

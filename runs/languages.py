@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from runs.contracts import SeenObservation
 
@@ -77,12 +77,10 @@ def of_customer(goal: str, observations: Sequence[SeenObservation]) -> str:
     return of_texts([goal, *written])
 
 
-def of_texts(texts: Iterable[str]) -> str:
+def of_texts(texts: Sequence[str]) -> str:
     """The language that the last of these texts tells that tells any, as a code; English where none does."""
-    told = DEFAULT
-    for text in texts:
-        told = _of(text[:MAX_READ]) or told
-    return told
+    # From the last one on: however much a customer wrote before, it is not read once it does not count.
+    return next((told for text in reversed(texts) if (told := _of(text[:MAX_READ])) is not None), DEFAULT)
 
 
 def _of(text: str) -> str | None:

@@ -14,7 +14,7 @@ from agentsite import clock, env, telemetry
 from runs import store
 from runs.store.lease import handler_deadline_s
 
-CROWD = 16
+CROWD = 8
 """Leases at once from which on handlers may queue for a connection; fewer than a pool has."""
 
 

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -82,24 +83,41 @@ def stored(document: object) -> Lists:
         return {}
 
 
+class _Wanted(NamedTuple):
+    """Phrases by their places in a list, as they are looked for: by the first word, and those that stand in letters."""
+
+    by_word: Mapping[str, tuple[tuple[int, str], ...]]
+    inside: tuple[tuple[int, str], ...]
+
+
 def _among(said: list[str], wanted: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(phrase for phrase in wanted if any(_holds(text, phrase) for text in said))[:MAX_TOLD]
+    looked_for = _wanted(wanted)
+    places = {place for text in said for place in _places(text, looked_for)}
+    return tuple(wanted[place] for place in sorted(places)[:MAX_TOLD])
 
 
-def _holds(text: str, phrase: str) -> bool:
-    plain, spaceless = _looked_for(phrase)
-    if spaceless:
-        return bool(plain) and plain in text.replace(" ", "")
-    return bool(plain.strip()) and plain in text
+def _places(text: str, wanted: _Wanted) -> Iterable[int]:
+    """Of the phrases that a text holds; only those are compared whose first word it holds, as texts may be long."""
+    for word in wanted.by_word.keys() & set(text.split()):
+        yield from (place for place, phrase in wanted.by_word[word] if phrase in text)
+    if wanted.inside:
+        joined = text.replace(" ", "")
+        yield from (place for place, phrase in wanted.inside if phrase in joined)
 
 
-@lru_cache(maxsize=10_000)
-def _looked_for(phrase: str) -> tuple[str, bool]:
-    """(the phrase as it is looked for, whether it may stand inside a longer run of letters)."""
-    plain = _plain(phrase)
-    if any(low <= ord(char) <= high for char in plain for low, high in _SPACELESS):
-        return plain.replace(" ", ""), True
-    return plain, False
+@lru_cache(maxsize=64)
+def _wanted(phrases: tuple[str, ...]) -> _Wanted:
+    by_word: dict[str, list[tuple[int, str]]] = {}
+    inside: list[tuple[int, str]] = []
+    for place, phrase in enumerate(phrases):
+        plain = _plain(phrase)
+        if not plain.strip():
+            continue  # nothing of it is left to be looked for
+        if any(low <= ord(char) <= high for char in plain for low, high in _SPACELESS):
+            inside.append((place, plain.replace(" ", "")))
+        else:
+            by_word.setdefault(plain.split()[0], []).append((place, plain))
+    return _Wanted({word: tuple(found) for word, found in by_word.items()}, tuple(inside))
 
 
 def _plain(text: str) -> str:

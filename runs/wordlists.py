@@ -139,6 +139,8 @@ def _pairs(slug: str, *phrases: str) -> tuple[tuple[str, str], ...]:
 # --- English -----------------------------------------------------------------------------------------------
 
 _SUBJECT = "(?:request|order|case|account|everything|all|records?|policy|policies|team|it|this|that)"
+_WHO = "(?:we|i|they|team|someone|person|people|colleagues?)"
+_THAT = "(?:it|this|that|these|those|them|everything|all|something)"
 _GOOD = "(?:good|great|fine|well|nice|wonderful|lovely|pleasant|welcome|happy|glad|pleased|kind)"
 _ENGLISH_WORDS = (
     ("number_word", _set(
@@ -228,6 +230,10 @@ ENGLISH = Words(
             r"(?:it|this|that|everything|all) (?:is|was|are) (?:all |just )*here",
             r"taken? care of (?!yourself|yourselves)", r"all yours", r"as you (?:wish|wished|want|wanted|asked)",
             r"what you (?:wanted|want|asked|asked for|wished|hoped)", r"money back", r"charge back",
+            r"reach(?:ed|ing)? you", r"so be it",
+            r"as (?:it|they|this|that|these|those|everything|all) (?:should|must)",
+            rf"{_WHO} (?:(?:all|just|really|also|gladly|have|had|to|can|will|would) )*(?:do|did) {_THAT}",
+            r"(?:is|are|was|were|be|been|being) (?:for you|on us)(?! to\b)", rf"forward to {_THAT}", rf"{_THAT} yours",
         ),
         *_pairs("time_promise", r"on (?:its|the|their) way", r"in (?:no )?time", r"any (?:day|moment|minute)"),
         *_pairs("entitlement", r"polic(?:y|ies) (?:says?|states?|allows?|entitles?|means?|lets?|is|are|does|gives?)"),

@@ -27,10 +27,12 @@ def write_token(backend: Backend) -> SecretStr:
 def stands_for(backend: Backend, name: str) -> SecretStr:
     """What a placeholder of the tenant's stands for, for the executor alone (M71).
 
-    Raises AccessRefused `secret_missing` where no variable of this process holds it, or one of the site's own would.
+    Raises AccessRefused `secret_missing` where no variable of this process holds it, or one of the site's own or a
+    credential of the backend would.
     """
     variable = backend.secrets.get(name, "")
-    value = env.secret(variable) if variable and variable not in env.Environment.model_fields else None
+    never = {"", backend.read_token_env, backend.write_token_env, *env.Environment.model_fields}
+    value = env.secret(variable) if variable not in never else None
     if value is None:
         raise AccessRefused(slug="secret_missing")
     redaction.learn(variable)  # from now on an answer that repeats it is cleaned

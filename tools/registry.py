@@ -238,7 +238,18 @@ def check_profile(profile: Profile) -> list[str]:
         for name in names
         if name not in TOOLS or TOOLS[name].effect is not effect
     ]
-    return faults + [f"blocked_tools: {fault}" for fault in check_blocked(profile.blocked_tools)]
+    faults += [f"blocked_tools: {fault}" for fault in check_blocked(profile.blocked_tools)]
+    faults += [] if profile.agent in ROLES else [f"agent: {profile.agent} is no agent, so it would be shown no tool"]
+    return faults + list(_faults_of_secrets(profile))
+
+
+def _faults_of_secrets(profile: Profile) -> Iterable[str]:
+    """Placeholders that would stand for a credential of the site or of this profile: none is ever resolved."""
+    commerce = profile.commerce
+    own = {commerce.read_token_env, commerce.write_token_env} if commerce is not None else set()
+    for name, variable in profile.secrets.items():
+        if variable in own or variable in env.Environment.model_fields:
+            yield f"secrets.{name}: {variable} is a variable of the site or of commerce"
 
 
 def check_blocked(names: Iterable[str]) -> list[str]:

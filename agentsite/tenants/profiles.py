@@ -18,6 +18,7 @@ TENANT_ID = re.compile(r"[a-z0-9_]{1,64}")
 POLICY_PIN = re.compile(r"[A-Za-z0-9_.-]{1,64}@v[1-9][0-9]{0,5}")
 Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+MOST_PHRASES = 3000
 
 
 def _money(value: object) -> Money:
@@ -131,6 +132,13 @@ class SensitiveWords(Paper):
     approval: Phrases | None = None
 
 
+def _not_too_many(lists: dict[str, SensitiveWords]) -> dict[str, SensitiveWords]:
+    given = [phrases for words in lists.values() for phrases in (words.person, words.approval) if phrases is not None]
+    if sum(map(len, given)) > MOST_PHRASES:
+        raise ValueError(f"at most {MOST_PHRASES} phrases in all: every run keeps a copy of them")
+    return lists
+
+
 class Profile(Paper):
     """A profile file. Source of every grant; frozen into a run at admission."""
 
@@ -147,7 +155,7 @@ class Profile(Paper):
     aggregates: dict[str, Totals] = {}
     manual_qualification: bool = True
     commerce: Commerce | None = None
-    sensitive: Annotated[dict[Language, SensitiveWords], Field(max_length=30)] = {}
+    sensitive: Annotated[dict[Language, SensitiveWords], Field(max_length=30), AfterValidator(_not_too_many)] = {}
     secrets: Annotated[dict[SecretName, Variable], Field(max_length=50)] = {}
     """Placeholder names to the environment variables that hold what they stand for (M71)."""
 

@@ -287,8 +287,17 @@ def _said(run: Run | None) -> tuple[Said, ...]:
     if run is None:
         return ()
     goal = Said(who="Request", at=run.created_at, text=labels.words(str(run.contract.get("goal", ""))))
-    later = Input.objects.filter(run=run, kind="message").order_by("seq")[:MAX_MESSAGES]
-    return (goal, *(Said(who="Message", at=m.at, text=labels.words(m.text)) for m in later))
+    written = Input.objects.filter(run=run, kind="message")
+    # The newest: a decision rests on what the customer says now, however much he wrote before.
+    newest = list(written.order_by("-seq")[:MAX_MESSAGES])[::-1]
+    shown = (Said(who="Message", at=m.at, text=labels.words(m.text)) for m in newest)
+    left_out = written.count() - len(newest)
+    return (goal, *((_left_out(left_out, run),) if left_out > 0 else ()), *shown)
+
+
+def _left_out(count: int, run: Run) -> Said:
+    text = f"{count} earlier message{'' if count == 1 else 's'} not shown here: see the run's own page"
+    return Said(who="Left out", at=run.created_at, text=text)
 
 
 def _shown(message: dict[str, Any]) -> Said:

@@ -23,7 +23,8 @@ from runs.inference.dialects.dialect import Asked, Dialect, Fold
 MAX_ANSWER_BYTES = 8_000_000
 MAX_ERROR_BYTES = 64 * 1024
 SHORTEST_SECRET = 12
-_ESCAPED = re.compile(r"\\+(?:u00(?!22|5c)([2-7][0-9a-f])|/)", re.IGNORECASE)
+# A run of backslashes is looked at once, from its beginning: an answer may hold nothing else.
+_ESCAPED = re.compile(r"(?<!\\)\\++(?:u00(?!22|5c)([2-7][0-9a-f])|/)", re.IGNORECASE)
 
 
 class WireFailed(Exception):

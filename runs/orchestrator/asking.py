@@ -29,7 +29,8 @@ class Call:
 
     `error`: of the route that may answer first, where one may answer later. `tried`: breakers let a call through.
     `requests` left us, `spent` is what those cost that brought no turn. `window_tokens`: what a refusal taught.
-    `over`: the cap that left no route room for a call. `cost_micros`: of the turn, 0 where no price is known.
+    `over`: the cap that left no route room for a call. `starved`: the run's own time was over before an answer could
+    have come, which says nothing of the models. `cost_micros`: of the turn, 0 where no price is known.
     """
 
     route: str
@@ -43,6 +44,7 @@ class Call:
     spent: Spent = budgets.NOTHING
     window_tokens: int | None = None
     over: str | None = None
+    starved: bool = False
     cost_micros: int = 0
 
     @property
@@ -80,6 +82,7 @@ class _Asking:
         self._events, self._errors = list[NewEvent](), list[ModelError]()
         self._requests, self._spent = 0, budgets.NOTHING
         self._window: int | None = None
+        self._shrunk = False
         self._over: str | None = None
         self._built()
 
@@ -97,17 +100,24 @@ class _Asking:
 
     def on(self, route: str) -> LLMTurnResult | None:
         """A route's turn; where it says that the prompt is too long, that of one smaller prompt."""
-        errors = len(self._errors)
+        errors, whole = len(self._errors), self._prompt
         result = self._once(route)
         refused = len(self._errors) > errors and isinstance(self._errors[-1], ContextTooLong)
-        return self._once(route) if refused and self.may_go_on() and self._shrink() else result
+        if not (refused and self.may_go_on() and self._shrink()):
+            return result
+        result = self._once(route)
+        if result is None and isinstance(self._errors[-1], ContextTooLong):
+            # What no smaller prompt was enough for teaches nothing: the next route, and the next turn, get it whole.
+            self._prompt, self._window = whole, None
+            self._built()
+        return result
 
     def call(self, route: str, result: LLMTurnResult | None) -> Call:
         error = None if result is not None else _soonest(self._errors)
         return Call(
             route=route, prompt=self._prompt, result=result, error=error, events=tuple(self._events),
             tried=result is not None or any(e.slug != calling.OPEN for e in self._errors), took_ms=self._took_ms(),
-            requests=self._requests, spent=self._spent, window_tokens=self._window,
+            requests=self._requests, spent=self._spent, window_tokens=self._window, starved=self._starved(),
             over=None if self._errors else self._over, cost_micros=self._cost_of(route, result),
         )  # fmt: skip
 
@@ -174,9 +184,9 @@ class _Asking:
         smaller = prompts.build_prompt(
             self._run, self._prompt.tools, window_tokens=window, tail_tokens=min(tail, window // 2)
         )
-        if self._window is not None or not smaller.fits:
+        if self._shrunk or not smaller.fits:
             return False
-        self._prompt, self._window = smaller, window
+        self._prompt, self._window, self._shrunk = smaller, window, True
         self._built()
         return True
 
@@ -184,10 +194,17 @@ class _Asking:
         prompt = self._prompt
         self.happened("prompt.built", hash=prompt.hash, version=prompt.version, tools=prompt.tools_hash)
 
+    def _starved(self) -> bool:
+        """Whether nothing but time was missing, and what the run had left of it is too little to call a model down."""
+        enough_s = calling.ENOUGH_OF_TIMEOUT * self._ports.settings().MODEL_TIMEOUT_S
+        return {e.slug for e in self._errors} == {"model_timeout"} and self._run_left_s() < enough_s
+
+    def _run_left_s(self) -> float:
+        return (self._run.contract.limits.deadline_ms - self._run.active_ms) / 1000
+
     def _left_s(self) -> float:
         """One budget for all routes of a turn: the call's timeout, and what the run has left of its active time."""
-        left = (self._run.contract.limits.deadline_ms - self._run.active_ms) / 1000
-        budget = min(self._ports.settings().MODEL_TIMEOUT_S, max(MIN_CALL_S, left))
+        budget = min(self._ports.settings().MODEL_TIMEOUT_S, max(MIN_CALL_S, self._run_left_s()))
         return budget - (self._ports.monotonic() - self._started)
 
     def _took_ms(self) -> int:

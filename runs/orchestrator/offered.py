@@ -22,7 +22,8 @@ TO_OTHERS = ("ask", "escalate")
 def offered(run: RunState, settings: Environment) -> tuple[ToolSchema, ...]:
     """The tools of this run's next turn: reads, writes, people tools, each in the order of their grant (M61)."""
     granted = run.contract.scope
-    names = (*granted.read_tools, *granted.write_tools, *granted.people_tools)
+    # Each once, however often a profile names it: providers refuse a list that holds a tool twice.
+    names = dict.fromkeys((*granted.read_tools, *granted.write_tools, *granted.people_tools))
     shown = [name for name in names if name not in settings.TOOLS_BLOCKED and _fits(run, name)]
     return tuple(ToolSchema(**schema) for schema in registry.schemas(shown))
 

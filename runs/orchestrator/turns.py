@@ -71,6 +71,8 @@ def _no_answer(run: RunState, called: Call, ports: Ports) -> Outcome:
         return endings.complete(run, None, active_ms=called.took_ms, **more)
     if called.over is not None:
         return endings.escalate(run, called.over, **more)
+    if called.starved:
+        return endings.escalate(run, "deadline_exceeded", active_ms=called.took_ms, **more)
     if isinstance(called.error, ContextTooLong):
         return endings.escalate(run, "context_too_long", **more)
     retryable = isinstance(called.error, ModelUnavailable)

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentsite.clock import parse_rfc3339
-from runs.contracts import SCHEMA, Contract, SeenInput, SeenObservation
+from runs.contracts import OLDEST_SCHEMA, SCHEMA, Contract, SeenInput, SeenObservation
 from runs.replay.export import FORMAT
 from tools.contracts import Json
 
@@ -130,8 +130,9 @@ def read(document: Any) -> Recorded:
     """The record in a document. Raises BadRecord."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise BadRecord(f"no exported run of format {FORMAT}")
-    if document.get("schema") != SCHEMA:
-        raise BadRecord(f"schema_unknown: schema {document.get('schema')}, known: {SCHEMA}")
+    if document.get("schema") not in range(OLDEST_SCHEMA, SCHEMA + 1):
+        known = f"{OLDEST_SCHEMA} to {SCHEMA}"
+        raise BadRecord(f"schema_unknown: schema {document.get('schema')}, known: {known}")
     try:
         return _recorded(document)
     except BadRecord:

@@ -15,6 +15,7 @@ from agentsite.tenants.models import current_profile
 from approvals import queue
 from approvals.models import Approval
 from runs.contracts import (
+    OLDEST_SCHEMA,
     SCHEMA,
     Contract,
     Final,
@@ -75,7 +76,7 @@ def _state(row: Run, run_id: str, token: str) -> RunState:
 
 
 def _contract(row: Run) -> Contract:
-    if row.schema != SCHEMA:
+    if not OLDEST_SCHEMA <= row.schema <= SCHEMA:
         raise UnknownSchema(f"schema {row.schema}")
     try:
         return Contract.model_validate(row.contract)

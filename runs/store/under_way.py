@@ -10,6 +10,8 @@ from agentsite.text import storable
 from runs.models import Draft, Run
 
 MAX_DRAFT = 20_000
+MAX_READ = 200_000
+"""Of a longer one no more is looked at: it is no honest answer, and one thread looks through all calls' each second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,4 +46,4 @@ def drop_drafts(run_ids: Iterable[str]) -> None:
 
 
 def _newest(text: str) -> str:
-    return redaction.unfinished(storable(text))[-MAX_DRAFT:]
+    return redaction.unfinished(storable(text[:MAX_READ]))[-MAX_DRAFT:]

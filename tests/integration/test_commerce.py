@@ -15,6 +15,8 @@ from tools.adapters import commerce, http
 from tools.contracts import Order, Payment, Refund
 from tools.errors import AccessRefused, BadAnswer, NotFound, ReadFailed, UpstreamUnavailable
 
+pytestmark = pytest.mark.any_database
+
 TOKEN = SecretStr("read-token")
 INR_2000 = {"amount": "2000.00", "currency": "INR"}
 ORDER: dict[str, Any] = {

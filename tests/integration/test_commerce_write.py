@@ -13,6 +13,8 @@ from tools.adapters import commerce, http
 from tools.contracts import WriteAnswer
 from tools.errors import OutcomeUnknown, Refused
 
+pytestmark = pytest.mark.any_database
+
 REFUNDS = "/v1/refunds"
 INR_2000 = {"amount": "2000.00", "currency": "INR"}
 REFUND: dict[str, Any] = {

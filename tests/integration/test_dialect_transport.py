@@ -28,6 +28,8 @@ from tests.models.speaking import ANTHROPIC, ANTHROPIC_XML, OPENAI, PROVIDERS, S
 from tests.unit.states_8472 import TOOLS, gathered, state
 from tools.adapters import http
 
+pytestmark = pytest.mark.any_database
+
 Ask = Callable[..., LLMTurnResult]
 CACHED = ("cache_control", {"type": "ephemeral"})
 HELLO = Said(text="Hello.", thinking="Hm.", usage=(100, 20, 60))

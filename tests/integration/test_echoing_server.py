@@ -18,6 +18,8 @@ from tests.models.server import Fault
 from tests.models.speaking import PROVIDERS
 from tests.world import World
 
+pytestmark = pytest.mark.any_database
+
 KEY = "sk-proj-Z9_x/y+8472==a-key-that-comes-back"
 RAW = json.dumps(KEY)
 ESCAPED = '"' + "".join(f"\\u{ord(c):04X}" for c in KEY) + '"'

@@ -18,6 +18,8 @@ from tools.adapters import commerce, http
 from tools.contracts import Backend, Order
 from tools.errors import AccessRefused, UpstreamUnavailable
 
+pytestmark = pytest.mark.any_database
+
 TOKEN = SecretStr("read-token")
 ORDERS = "/v1/orders/"
 INR_2000 = {"amount": "2000.00", "currency": "INR"}

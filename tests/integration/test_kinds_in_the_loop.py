@@ -15,6 +15,8 @@ from tests.models.server import Fault, ModelServer
 from tests.models.speaking import PROVIDERS
 from tests.world import ENDED, World
 
+pytestmark = pytest.mark.any_database
+
 Cell = tuple[Kind, str]
 GONE = Fault(status=404, body={"error": {"type": "not_found_error"}})
 # Their bytes are what is odd about them, and megabytes of it: once, in `tests/unit/test_kinds.py`, is enough.

@@ -39,7 +39,7 @@ def says(text: str, **fields: Any) -> Callable[[], LLMTurnResult]:
 def unavailable(*, after_s: float = 0, retry_after_s: float | None = None) -> Callable[[], LLMTurnResult]:
     def fail() -> LLMTurnResult:
         time.sleep(after_s)
-        raise ModelUnavailable("model_timeout", retry_after_s=retry_after_s)
+        raise ModelUnavailable("model_unavailable", retry_after_s=retry_after_s)
 
     return fail
 

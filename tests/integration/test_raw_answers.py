@@ -20,6 +20,8 @@ from tests.models.odd import Odd
 from tests.models.speaking import OPENAI
 from tests.unit.states_8472 import TOOLS, gathered, state
 
+pytestmark = pytest.mark.any_database
+
 DRAFT = Odd(says='"Thank you."')
 JSON, EVENTS = odd.whole(OPENAI, DRAFT), odd.stream(odd.events(OPENAI, DRAFT))
 HEAD = b"HTTP/1.1 200 OK\r\n"

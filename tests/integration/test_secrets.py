@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.test import Client
 
 from agentsite import env, redaction, telemetry
 from agentsite.canonical import sha256
+from agentsite.tenants.models import AgentProfile
 from approvals.models import Approval
 from runs import store
 from runs.contracts import NewEvent, NewObservation, Outcome
@@ -208,14 +210,15 @@ def test_secrets_name_in_what_a_tool_or_an_event_brings_is_replaced_in_the_store
 
 
 def test_no_log_line_holds_a_secret_whoever_writes_it(site: World) -> None:
+    somebody = logging.getLogger(f"somebody.{uuid.uuid4().hex}")  # of no other test, which may have switched it off
     with planted.log_lines() as lines:
         telemetry.log("a.line", path=f"/x/{MODEL_KEY}", password="plain words", inner={"cvv": "123"})
-        logging.getLogger("somebody.else").warning("sent %s with %s", WRITE, {"k": ODD_KEY})
+        somebody.warning("sent %s with %s", WRITE, {"k": ODD_KEY})
         try:
             raise ValueError(f"cannot reach https://u:{MODEL_KEY}@host/{READ}")
         except ValueError:
             telemetry.exception("a.fault")
-            logging.getLogger("somebody.else").exception("it failed with %s", READ)
+            somebody.exception("it failed with %s", READ)
     text = lines.getvalue()
     assert len(text.splitlines()) >= 4 and "Traceback" in text and "cannot reach" in text
     assert planted.leaks(text) == [] and "plain words" not in text and '"123"' not in text
@@ -341,7 +344,9 @@ def test_secret_that_is_missing_here_sends_nothing_and_spends_no_attempt(takes_s
 
 def test_variable_of_the_sites_own_is_nothing_a_placeholder_stands_for(takes_secrets: World) -> None:
     world = takes_secrets
-    world.profile(secrets={"NOTE": "OPENAI_API_KEY"})
+    stored = AgentProfile.objects.filter(tenant_id=world.tenant).latest("revision")
+    stored.document["secrets"] = {"NOTE": "OPENAI_API_KEY"}  # no command would store it
+    stored.save()
     run = world.start(script=[*gather(), refund(reason=HELD), final()])
     world.approve(run)
     row = world.resume(run, patience_s=0.1)

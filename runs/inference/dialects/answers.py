@@ -23,6 +23,7 @@ from tools.contracts import Json
 MAX_RAW = 256 * 1024
 MAX_SAID = 2000
 MAX_COUNT = 1_000_000_000
+"""Tokens that are believed of one answer: with a cap as large, a run's sum still fits its column."""
 BYTES_PER_TOKEN = 4
 KEPT = frozenset({"fault", "said", "input", "output", "cached"})
 

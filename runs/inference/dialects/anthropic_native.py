@@ -11,7 +11,7 @@ from typing import Any
 
 from runs.contracts import LLMTurnResult, NativeCall, Prompt, ShownTurn, ToolSchema
 from runs.errors import ModelUnavailable
-from runs.inference.dialects.answers import arguments, loads, number, part, parts, reported, word
+from runs.inference.dialects.answers import MAX_COUNT, arguments, loads, number, part, parts, reported, word
 from runs.inference.dialects.dialect import (
     Asked,
     Counts,
@@ -137,7 +137,7 @@ def counts(usage: Json) -> Counts:
     cached = number(usage, "cache_read_input_tokens")
     # This provider counts what it read from its cache, or wrote to it, beside the input.
     asked = number(usage, "input_tokens") + cached + number(usage, "cache_creation_input_tokens")
-    return Counts(input=asked, output=number(usage, "output_tokens"), cached=cached)
+    return Counts(input=min(asked, MAX_COUNT), output=number(usage, "output_tokens"), cached=cached)
 
 
 def check(answer: Json) -> None:

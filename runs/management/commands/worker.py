@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
 from agentsite import env, queues, supervisor, telemetry
-from agentsite.tenants.models import Tenant, current_profile
+from agentsite.tenants.models import AgentProfile, Tenant
 from runs import store
 from runs.management.commands.web import refuse_missing_migrations
 
@@ -78,13 +79,45 @@ def not_needed(queue: str) -> list[str]:
     """Names of credentials a queue's process must not hold (`write-path.md` 9)."""
     names: list[str] = []
     if queue != queues.WRITES:
-        names.append("COMMERCE_WRITE_TOKEN")
-        profiles = [current_profile(tenant) for tenant in Tenant.objects.values_list("id", flat=True)]
-        names += [p.commerce.write_token_env for p in profiles if p is not None and p.commerce is not None]
-        names += [variable for p in profiles if p is not None for variable in p.secrets.values()]
+        names += ["COMMERCE_WRITE_TOKEN", *_of_writes()]
     if queue != queues.PASSES:
         names += MODEL_KEYS
     return sorted(set(names))
+
+
+def _of_writes() -> set[str]:
+    """Variables that profiles name for the hand of a write. Of secrets none that the site or somebody's reads need,
+    whatever a profile says: its own writes fail by that, not everybody's work."""
+    found = [_named(tenant_id) for tenant_id in Tenant.objects.values_list("id", flat=True)]
+    secrets = {variable for one in found for variable in one.secrets}
+    kept = {variable for one in found for variable in one.reads} | set(env.Environment.model_fields)
+    return {variable for one in found for variable in one.writes} | (secrets - kept)
+
+
+class _Named(NamedTuple):
+    reads: set[str]
+    writes: set[str]
+    secrets: set[str]
+
+
+def _named(tenant_id: str) -> _Named:
+    """The variables that a tenant's profile names, as far as it can be read: one broken row must keep no worker, and
+    with it every other tenant, from starting."""
+    row = AgentProfile.objects.filter(tenant_id=tenant_id, agent="refunds").order_by("-revision").first()
+    document: Any = row.document if row is not None else None
+    commerce, secrets = (_object(_object(document).get(name)) for name in ("commerce", "secrets"))
+    return _Named(
+        reads=_variables([commerce.get("read_token_env")]), writes=_variables([commerce.get("write_token_env")]),
+        secrets=_variables(secrets.values()),
+    )  # fmt: skip
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _variables(values: Iterable[Any]) -> set[str]:
+    return {value for value in values if isinstance(value, str) and value}
 
 
 def _command(queue: str, worker_name: str) -> list[str]:
