@@ -92,9 +92,11 @@ def log_lines() -> Iterator[io.StringIO]:
     """Everything the site's own handler writes meanwhile."""
     handler = next(h for h in logging.getLogger().handlers if type(h.formatter).__name__ == "ProcessorFormatter")
     assert isinstance(handler, logging.StreamHandler)
-    lines = io.StringIO()
-    before = handler.setStream(lines)
+    lines, root = io.StringIO(), logging.getLogger()
+    before, level = handler.setStream(lines), root.level
+    root.setLevel(logging.INFO)  # a library that another test ran may have raised it
     try:
         yield lines
     finally:
+        root.setLevel(level)
         handler.setStream(before or handler.stream)

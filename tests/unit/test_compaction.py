@@ -193,7 +193,7 @@ def test_room_is_made_for_several_turns_at_once_so_that_the_past_stays_as_it_was
 
 def test_runs_own_turns_calibrate_the_window() -> None:
     heavy = [seen_turn(n, input_tokens=6_000, estimate=3_000) for n in (1, 2)]
-    run = long_run(fill=8)
+    run = long_run(fill=7)
     counted = dataclasses.replace(run, turns=tuple(
         dataclasses.replace(t, input_tokens=6_000, estimate=3_000) for t in run.turns
     ))  # fmt: skip
