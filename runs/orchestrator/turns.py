@@ -159,16 +159,16 @@ def _reads(run: RunState, turn: NewTurn, called: Call, events: tuple[NewEvent, .
     """Reads as proposed; where they ask nothing new, with a reminder first, and in the end not at all (M20)."""
     settings, streak = ports.settings(), loops.new_streak(run, turn.proposals)
     verdict = loops.judge(streak, settings.LOOP_REMIND_AT, settings.LOOP_STOP_AT)
-    words = loops.words(run, turn.proposals, streak=streak, stop_at=settings.LOOP_STOP_AT)
-    meta = {"error": words["error"], "turns": streak}
-    if verdict == "stop":
-        stopped = NewEvent(type="loop.stopped", meta=meta, payload=words, span=turn.span)
-        return _looping(run, turn, called, (*events, stopped))
     observations, folded = endings.fold(run)
-    if verdict == "remind":
+    if verdict != "fine":
+        words = loops.words(run, turn.proposals, streak=streak, stop_at=settings.LOOP_STOP_AT)
+        kind = "loop.stopped" if verdict == "stop" else "reminder"
+        meta = {"error": words["error"], "turns": streak}
+        events = (*events, NewEvent(type=kind, meta=meta, payload=words, span=turn.span))
         note = NewObservation(kind="notice", source="engine", content=words, span=turn.span)
         observations = (note, *observations)
-        events = (*events, NewEvent(type="reminder", meta=meta, payload=words, span=turn.span))
+    if verdict == "stop":
+        return _looping(run, turn, called, events)
     return Outcome(
         on=On.READS_PROPOSED, events=events, observations=observations, folded=folded, retries=0, **_used(turn, called)
     )
