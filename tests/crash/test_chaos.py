@@ -17,7 +17,7 @@ from runs.chaos import campaign, verdict, workload
 from runs.chaos.campaign import Order
 from tests.conftest import Say
 
-RUNS = 30
+RUNS = 36
 
 
 @pytest.mark.own_services
