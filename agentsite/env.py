@@ -91,7 +91,44 @@ class ModelEnvironment(BaseSettings):
         return self
 
 
-class Environment(ModelEnvironment):
+class OutsideEnvironment(BaseSettings):
+    """What concerns people and programs outside: links, mail, webhooks, sign-in, how long their data is kept."""
+
+    PUBLIC_URL: str = ""
+    """How the world reaches this site, such as https://agent.example; links to people and clients begin with it."""
+    CUSTOMER_LINK_DAYS: int = Field(30, ge=1, le=3650)
+    EMAIL_URL: SecretStr | None = None
+    """smtp://USER:PASSWORD@HOST:PORT, smtps:// for TLS from the start; without one, notices by mail are not sent."""
+    EMAIL_FROM: str = "agentsite@localhost"
+    NOTIFY_WEBHOOK_URL: SecretStr | None = None
+    NOTIFY_DIGEST_S: Seconds = 86_400
+    WEBHOOK_PRIVATE_HOSTS: Annotated[list[str], NoDecode] = []
+    """Hosts, HOST or HOST:PORT, that webhooks may reach though they are private or plain http."""
+    WEBHOOK_TIMEOUT_S: Seconds = 10
+    WEBHOOK_FIRST_WAIT_S: Seconds = 5
+    WEBHOOK_TRIES: int = Field(12, ge=1, le=100)
+    RETAIN_CONVERSATION_DAYS: int = Field(365, ge=1, le=36_500)
+    RETAIN_EVIDENCE_DAYS: int = Field(365, ge=1, le=36_500)
+    RETAIN_DELIVERIES_DAYS: int = Field(90, ge=1, le=36_500)
+    OIDC_ISSUER: str = ""
+    OIDC_CLIENT_ID: str = ""
+    OIDC_CLIENT_SECRET: SecretStr | None = None
+    OIDC_GROUPS_CLAIM: str = "groups"
+
+    @field_validator("WEBHOOK_PRIVATE_HOSTS", mode="before")
+    @classmethod
+    def split_hosts(cls, value: object) -> object:
+        return _comma_list(value)
+
+    @field_validator("PUBLIC_URL", "OIDC_ISSUER")
+    @classmethod
+    def site_url(cls, value: str) -> str:
+        if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
+            raise ValueError("must begin with https:// or http:// and hold no query")
+        return value.rstrip("/")
+
+
+class Environment(OutsideEnvironment, ModelEnvironment):
     """Every variable we read. Periods are seconds unless the name says otherwise."""
 
     model_config = SettingsConfigDict(extra="ignore", case_sensitive=True, env_ignore_empty=True)
@@ -219,6 +256,11 @@ class Environment(ModelEnvironment):
     def anchor_log(self) -> Path:
         """Where this host notes what it sent, outside the database (`agentsite.anchors`)."""
         return (self.ANCHOR_LOG or self.VAR_DIR / "anchors.jsonl").absolute()
+
+    @property
+    def public_url(self) -> str:
+        """PUBLIC_URL, or where this process listens."""
+        return self.PUBLIC_URL or f"http://{self.BIND}:{self.PORT}"
 
     @property
     def sqlite(self) -> bool:

@@ -44,6 +44,14 @@ class Approval(models.Model):
     earlier = models.CharField(max_length=40, null=True)
     messages_shown = CanonicalJSON(default=list)
 
+    risk = models.PositiveSmallIntegerField(default=0, db_default=0)
+    attestation = models.CharField(max_length=500, blank=True, default="", db_default="")
+    assigned_to = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    claimed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    claimed_until = models.DateTimeField(null=True)
+    reread = CanonicalJSON(null=True)
+    notices_until = models.DateTimeField(null=True)
+
     status = models.CharField(max_length=10, default=Approved.PENDING.value)
     required = models.PositiveSmallIntegerField(default=1)
     large = models.BooleanField(default=False)
@@ -52,6 +60,7 @@ class Approval(models.Model):
     decided_at = models.DateTimeField(null=True)
     decided_by = models.CharField(max_length=200, null=True)
     reason = models.TextField(blank=True, default="")
+    reason_code = models.CharField(max_length=40, blank=True, default="", db_default="")
     execute_by = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     void_reason = models.CharField(max_length=80, blank=True, default="")
@@ -69,6 +78,8 @@ class Approval(models.Model):
         indexes = [
             models.Index(fields=["status", "expires_at"], name="approval_queue"),
             models.Index(fields=["run_id"], name="approval_by_run"),
+            models.Index(fields=["-risk", "requested_at"], name="approval_risk", condition=Q(status="pending")),
+            models.Index(fields=["notices_until"], name="approval_notices", condition=Q(notices_until__isnull=False)),
             models.Index(fields=["tenant_id", "order_id"], name="approval_by_order"),
         ]
         permissions = [
@@ -92,6 +103,8 @@ class Decision(models.Model):
     counted = models.BooleanField(default=True)
     refusal = models.CharField(max_length=40, blank=True, default="")
     reason = models.TextField(blank=True, default="")
+    reason_code = models.CharField(max_length=40, blank=True, default="", db_default="")
+    attested = models.CharField(max_length=500, blank=True, default="", db_default="")
     action_hash = models.CharField(max_length=80)
     screen_hash = models.CharField(max_length=80, blank=True, default="")
     address = models.CharField(max_length=64, blank=True, default="")
@@ -108,3 +121,55 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.by} {self.decision} {self.approval_id}"
+
+
+class Snooze(models.Model):
+    """Not now: until then an approval is no longer in the list of what needs this person."""
+
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="snoozes")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    until = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["approval", "user"], name="snooze_once")]
+        default_permissions = ()
+
+
+class Notice(models.Model):
+    """Something to tell staff by mail or chat: sent at least once, by its own due time; blocks nothing."""
+
+    approval = models.ForeignKey(Approval, null=True, on_delete=models.CASCADE, related_name="notices")
+    tenant_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=20)
+    channel = models.CharField(max_length=10, choices=[("email", "email"), ("chat", "chat")])
+    address = models.CharField(max_length=300)
+    period = models.CharField(max_length=32, blank=True, default="")
+    state = models.CharField(max_length=10, default="due", choices=[(s, s) for s in ("due", "sent", "failed", "moot")])
+    due_at = models.DateTimeField(null=True)
+    tries = models.PositiveSmallIntegerField(default=0)
+    error = models.CharField(max_length=80, blank=True, default="")
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["approval", "kind", "channel", "address"],
+                condition=Q(approval__isnull=False),
+                name="notice_once",
+            ),
+            models.UniqueConstraint(
+                fields=["tenant_id", "kind", "channel", "address", "period"],
+                condition=Q(approval__isnull=True),
+                name="digest_once",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["due_at"], name="notice_due", condition=Q(due_at__isnull=False)),
+            models.Index(fields=["state", "created_at"], name="notice_by_state"),
+        ]
+        default_permissions = ("view",)
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.channel} ({self.state})"

@@ -38,6 +38,7 @@ Phrase = Annotated[str, Field(strict=True, min_length=2, max_length=80), AfterVa
 Phrases = Annotated[tuple[Phrase, ...], Field(max_length=1000)]
 Language = Annotated[str, Field(strict=True, pattern=r"^[a-z]{2,3}(-[a-z0-9]{2,8})?$")]
 SecretName = Annotated[str, Field(strict=True, pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+Email = Annotated[str, Field(strict=True, max_length=254, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$")]
 Variable = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 WireMoney = Annotated[Money, BeforeValidator(_money), PlainSerializer(lambda m: m.wire())]
 
@@ -139,6 +140,21 @@ def _not_too_many(lists: dict[str, SensitiveWords]) -> dict[str, SensitiveWords]
     return lists
 
 
+class Notify(Paper):
+    """Who is told of approvals besides `queue_owner`: addresses, and the variable that holds a chat webhook's URL."""
+
+    email: Annotated[tuple[Email, ...], Field(max_length=20)] = ()
+    webhook_env: Variable | None = None
+
+
+class Retention(Paper):
+    """Days that a class of data of ended runs is kept; it may only shorten the site's own."""
+
+    conversation_days: Positive | None = None
+    evidence_days: Positive | None = None
+    deliveries_days: Positive | None = None
+
+
 class Profile(Paper):
     """A profile file. Source of every grant; frozen into a run at admission."""
 
@@ -158,6 +174,12 @@ class Profile(Paper):
     sensitive: Annotated[dict[Language, SensitiveWords], Field(max_length=30), AfterValidator(_not_too_many)] = {}
     secrets: Annotated[dict[SecretName, Variable], Field(max_length=50)] = {}
     """Placeholder names to the environment variables that hold what they stand for (M71)."""
+    notify: Notify = Notify()
+    attestation: Annotated[str, Field(strict=True, max_length=500)] = ""
+    """What an approver must state with a yes ("I checked ..."); bound into his decision (M117)."""
+    retention: Retention = Retention()
+    webhook_secret_env: Variable | None = None
+    """The variable with the key that signs this tenant's webhooks; without it a key is derived."""
 
     @model_validator(mode="after")
     def totals_fit_their_currency(self) -> Profile:

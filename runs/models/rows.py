@@ -1,4 +1,4 @@
-"""Door: the rows of a run. Columns and constraints, no methods; `runs.store` is the only hand that writes them.
+"""The rows of a run. Columns and constraints, no methods; `runs.store` is the only hand that writes them.
 
 The row is the queue (`due_at`, lease, tries): a broker message is a hint. JSON that is hashed is kept as its
 canonical text. Events carry the audit chain's columns.
@@ -42,6 +42,8 @@ class Run(models.Model):
     release = models.CharField(max_length=64)
     created_by = models.CharField(max_length=200)
     callback_url = models.CharField(max_length=2000, blank=True, default="")
+    conversation_erased_at = models.DateTimeField(null=True)
+    evidence_erased_at = models.DateTimeField(null=True)
 
     status = models.CharField(max_length=20, default=Status.ACCEPTED.value)
     reason = models.CharField(max_length=40, null=True)
@@ -101,6 +103,9 @@ class Run(models.Model):
             models.Index(fields=["due_at"], name="run_due", condition=Q(status__in=LIVE_VALUES)),
             models.Index(fields=["tenant", "-created_at", "-id"], name="run_newest"),
             models.Index(fields=["tenant", "customer_id", "-created_at"], name="run_by_customer"),
+            models.Index(fields=["completed_at"], name="run_words_kept", condition=Q(conversation_erased_at=None)),
+            models.Index(fields=["completed_at"], name="run_evidence_kept", condition=Q(evidence_erased_at=None)),
+            models.Index(fields=["created_at"], name="run_by_time"),
         ]
         permissions = [
             ("operate_run", "Can retry, escalate, cancel, ask again or finish a run by hand"),
@@ -381,12 +386,3 @@ class Process(models.Model):
     url = models.CharField(max_length=200, blank=True, default="")
     seen_at = models.DateTimeField()
     hung = models.PositiveSmallIntegerField(default=0)
-
-
-class Feedback(models.Model):
-    """The customer's thumb and word on a run; the last one stands."""
-
-    run = models.OneToOneField(Run, on_delete=models.CASCADE, related_name="feedback")
-    rating = models.CharField(max_length=4)
-    text = models.TextField(blank=True, default="")
-    at = models.DateTimeField()
