@@ -55,7 +55,8 @@ test: venv-dev chromium ## every test but the long ones, on SQLite, then those o
 	exit $$failed
 
 test-crash: venv-dev ## the long tests: crash campaigns, load, soak
-	@exec $(PYTEST) tests -m long $(ARGS)
+	@failed=0; $(PYTEST) tests -m long $(ARGS) || failed=$$?; \
+	TEST_DATABASE=postgres $(PYTEST) tests/races -m "long and not own_services" $(ARGS) || failed=$$?; exit $$failed
 
 # Never fails: without a browser, pytest counts the browser tests as skipped.
 chromium:

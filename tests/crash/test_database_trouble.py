@@ -130,7 +130,7 @@ def busy(scene: Scene, ended: threading.Event, orders: Iterator[str]) -> dict[st
     return admitted
 
 
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("mode", [pytest.param("fast", marks=pytest.mark.long), "immediate"])
 def test_postgres_restarted_under_runs(scene: Scene, say: Say, mode: str) -> None:
     parked, ended = scene.parked(scene.orders(RUNS)), threading.Event()
     scene.turned_down.clear()

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
+import pytest
+
 from agentsite import dbtime
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import Tenant
@@ -16,14 +18,14 @@ from runs.models import Attempt, Input, Run, Write
 from tests.races.contest import Contest, released, seq_of
 from tests.world import TENANT
 
-TIMES = 100
 RELEASE, OTHER = 0, 1
+pytestmark = pytest.mark.parametrize("times", [12, pytest.param(100, marks=pytest.mark.long)])
 
 
-def allowed_runs(contest: Contest, name: str) -> Iterator[tuple[Run, int | None]]:
+def allowed_runs(contest: Contest, name: str, times: int) -> Iterator[tuple[Run, int | None]]:
     """Runs that stand before their release, each with who must be first; for most of them chance decides."""
     contest.people_are_needed_above("5000.00")
-    for number in range(TIMES):
+    for number in range(times):
         order_id = f"{name}{number}"
         contest.business.seed_double_charges(order_id)
         run = contest.proposes(order_id, f"pay_{order_id}b")
@@ -46,25 +48,25 @@ def nothing_was_sent(contest: Contest, run: Run, kind: str) -> bool:
     return posts == 0
 
 
-def check_both(seen: Counter[bool]) -> None:
-    assert seen.total() == TIMES
+def check_both(seen: Counter[bool], times: int) -> None:
+    assert seen.total() == times
     assert seen[True] > 0
     assert seen[False] > 0
 
 
-def test_message_before_the_intent_sends_nothing(contest: Contest) -> None:
+def test_message_before_the_intent_sends_nothing(contest: Contest, times: int) -> None:
     seen: Counter[bool] = Counter()
-    for run, first in allowed_runs(contest, "msg"):
+    for run, first in allowed_runs(contest, "msg", times):
         contest.race(released(run), lambda run=run: contest.world.message(run, "wait, please"), first=first)  # type: ignore[misc]
         seen[nothing_was_sent(contest, run, "message")] += 1
         status = contest.world.fresh(run).status
         assert status in ("gathering", "approved", "executing", "executed", "verified")
-    check_both(seen)
+    check_both(seen, times)
 
 
-def test_cancel_never_hides_a_refund_and_never_lets_one_out(contest: Contest) -> None:
+def test_cancel_never_hides_a_refund_and_never_lets_one_out(contest: Contest, times: int) -> None:
     seen: Counter[bool] = Counter()
-    for run, first in allowed_runs(contest, "cancel"):
+    for run, first in allowed_runs(contest, "cancel", times):
         contest.race(released(run), lambda run=run: contest.world.cancel(run), first=first)  # type: ignore[misc]
         early = nothing_was_sent(contest, run, "cancel")
         done = contest.finish(run)
@@ -77,12 +79,12 @@ def test_cancel_never_hides_a_refund_and_never_lets_one_out(contest: Contest) ->
             assert made[0]["refund_id"] in contest.world.said(run)
         assert contest.posts_on(order_of(run)) == len(made)
         seen[early] += 1
-    check_both(seen)
+    check_both(seen, times)
 
 
-def test_pause_before_the_intent_sends_nothing(contest: Contest) -> None:
+def test_pause_before_the_intent_sends_nothing(contest: Contest, times: int) -> None:
     seen: Counter[bool] = Counter()
-    for run, first in allowed_runs(contest, "pause"):
+    for run, first in allowed_runs(contest, "pause", times):
         Tenant.objects.filter(id=TENANT).update(paused=False)
         _, paused_at = contest.race(released(run), pause, first=first)
         assert isinstance(paused_at, datetime)
@@ -96,7 +98,7 @@ def test_pause_before_the_intent_sends_nothing(contest: Contest) -> None:
             held = contest.world.fresh(run)
             assert (held.status, held.waiting_for) == ("approved", "staff")
         seen[write is None] += 1
-    check_both(seen)
+    check_both(seen, times)
     Tenant.objects.filter(id=TENANT).update(paused=False)
     done = contest.finish(held)
     assert (done.outcome, contest.posts_on(order_of(held))) == ("refunded", 1)
@@ -108,19 +110,20 @@ def pause() -> datetime:
     return dbtime.now()
 
 
-def test_opposite_decisions_during_a_release_leave_one_decision_and_its_deed(contest: Contest) -> None:
+def test_opposite_decisions_during_a_release_leave_one_decision_and_its_deed(contest: Contest, times: int) -> None:
     seen: Counter[str] = Counter()
     for name in ("lead_17", "lead_18"):
         contest.world.person(name)
-    for number in range(TIMES):
+    for number in range(times):
         order_id = f"dec{number}"
         contest.business.seed_double_charges(order_id)
         run = contest.proposes(order_id, f"pay_{order_id}b")
         asked = contest.world.approval(run)
         works = passes(run)
         said = contest.race(
-            deciding(contest, asked, "approve", "lead_17"), deciding(contest, asked, "reject", "lead_18"), works
-        )
+            deciding(contest, asked, "approve", "lead_17"), deciding(contest, asked, "reject", "lead_18"), works,
+            first={0: 0, 1: 1}.get(number),
+        )  # fmt: skip
         (winner,) = {"approve", "reject"} & set(said)
         assert sorted(map(str, said)) == sorted(["None", "already-decided", winner])
         assert [d.decision for d in Decision.objects.filter(approval=asked, counted=True)] == [winner]

@@ -13,7 +13,7 @@ from runs.models import Run
 from runs.states import On
 from tests.races.contest import Contest, released
 
-TIMES = 50
+pytestmark = pytest.mark.parametrize("times", [8, pytest.param(50, marks=pytest.mark.long)])
 
 
 def refunded_on(contest: Contest, order_id: str) -> Decimal:
@@ -29,9 +29,9 @@ def two_on_one_order(contest: Contest, order_id: str) -> tuple[Run, Run]:
     return a, b
 
 
-def test_facts_older_than_another_refund_release_nothing(contest: Contest) -> None:
+def test_facts_older_than_another_refund_release_nothing(contest: Contest, times: int) -> None:
     contest.people_are_needed_above("5000.00")
-    for number in range(TIMES):
+    for number in range(times):
         order_id = f"stale{number}"
         a, b = two_on_one_order(contest, order_id)
         claimed = store.claim(str(a.pk))
@@ -52,9 +52,9 @@ def test_facts_older_than_another_refund_release_nothing(contest: Contest) -> No
         assert (contest.posts_on(order_id), refunded_on(contest, order_id)) == (1, Decimal("2000.00"))
 
 
-def test_b19_two_refunds_let_loose_together_never_exceed_the_excess(contest: Contest) -> None:
+def test_b19_two_refunds_let_loose_together_never_exceed_the_excess(contest: Contest, times: int) -> None:
     contest.people_are_needed_above("5000.00")
-    for number in range(TIMES):
+    for number in range(times):
         order_id = f"loose{number}"
         runs = two_on_one_order(contest, order_id)
         contest.race(*map(released, runs))
