@@ -1,4 +1,5 @@
-"""Roof: the ASGI application, behind a limit on the size of a body. The framework spools a body before it asks."""
+"""Roof: the ASGI application, behind a limit on the size of a body (the framework spools a body before it asks), with
+its streams and long polls served beside Django."""
 
 from __future__ import annotations
 
@@ -6,22 +7,17 @@ import json
 import os
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentsite.settings")
 
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
+from runs.api.asgi import App, Message, Receive, Scope, Send
+
 # Static files are few, small and read from disk: that WhiteNoise hands them over synchronously is no news.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
-Scope = dict[str, Any]
-Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 PROBLEM = {"type": "body-too-large", "title": "The body is too large.", "status": 413}
 
 
@@ -84,4 +80,10 @@ async def _refuse(send: Send) -> None:
     await send({"type": "http.response.body", "body": json.dumps({**PROBLEM, "trace_id": trace_id}).encode()})
 
 
-application: App = limit_bodies(get_asgi_application(), settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+_django = get_asgi_application()
+
+from runs.api.hub import Hub  # noqa: E402 - it knows rows, so Django comes first
+from runs.api.live import following  # noqa: E402
+
+hub = Hub()
+application: App = limit_bodies(following(_django, hub), settings.DATA_UPLOAD_MAX_MEMORY_SIZE)

@@ -113,7 +113,8 @@ class OutsideEnvironment(BaseSettings):
     OIDC_ISSUER: str = ""
     OIDC_CLIENT_ID: str = ""
     OIDC_CLIENT_SECRET: SecretStr | None = None
-    OIDC_GROUPS_CLAIM: str = "groups"
+    OIDC_GROUPS_CLAIM: str = Field("groups", min_length=1)
+    OIDC_SCOPES: str = "openid profile email"
 
     @field_validator("WEBHOOK_PRIVATE_HOSTS", mode="before")
     @classmethod
@@ -126,6 +127,28 @@ class OutsideEnvironment(BaseSettings):
         if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
             raise ValueError("must begin with https:// or http:// and hold no query")
         return value.rstrip("/")
+
+    @field_validator("OIDC_SCOPES")
+    @classmethod
+    def scopes(cls, value: str) -> str:
+        if "openid" not in value.split():
+            raise ValueError("needs the scope openid")
+        return value
+
+    @model_validator(mode="after")
+    def sign_in_whole_or_not_at_all(self) -> Self:
+        given = [name for name in ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET") if getattr(self, name)]
+        if given and len(given) < 3:
+            raise ValueError("OIDC_ISSUER, OIDC_CLIENT_ID and OIDC_CLIENT_SECRET: all three or none")
+        local = urlsplit(self.OIDC_ISSUER).hostname in ("127.0.0.1", "localhost", "::1")
+        if self.OIDC_ISSUER.startswith("http:") and not local:
+            raise ValueError("OIDC_ISSUER: must begin with https://, unless it is on this machine")
+        return self
+
+    @property
+    def oidc(self) -> bool:
+        """Whether staff may sign in through the company's identity provider."""
+        return bool(self.OIDC_ISSUER)
 
 
 class Environment(OutsideEnvironment, ModelEnvironment):
@@ -146,6 +169,7 @@ class Environment(OutsideEnvironment, ModelEnvironment):
     CSRF_TRUSTED_ORIGINS: Annotated[list[str], NoDecode] = []
     THROTTLE_RUNS: str = "600/min"
     THROTTLE_READS: str = "3000/min"
+    STREAMS_PER_CALLER: int = Field(1000, ge=1, le=100_000)
     RELEASE: str = ""
     LOG_FORMAT: Literal["json", "console"] = "json"
     AUDIT_KEY: SecretStr | None = None
@@ -283,6 +307,14 @@ def read() -> Environment:
         return Environment()
     except ValidationError as error:
         raise BadEnvironment(_one_line(error)) from None
+
+
+def listening(*, bind: str | None, port: int | None) -> Environment:
+    """The environment of a process that listens where its command line says: links to it begin with that."""
+    given = read()
+    given.BIND = bind or given.BIND
+    given.PORT = given.PORT if port is None else port
+    return given
 
 
 def secret(name: str) -> SecretStr | None:

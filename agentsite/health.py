@@ -29,10 +29,10 @@ from prometheus_client.registry import Collector
 from agentsite import clock, dbtime, env, telemetry
 from agentsite.tenants import switches
 from agentsite.tenants.models import Site, Tenant
-from approvals.models import Approval
+from approvals.models import Approval, Notice
 from approvals.states import Approved
 from runs.management.schema import missing_migrations
-from runs.models import OPEN_WRITES, Process, Run, Sweeper, Write
+from runs.models import OPEN_WRITES, Process, Run, Sweeper, Webhook, Write
 from runs.states import Status
 from tools.models import Breaker
 
@@ -228,7 +228,7 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         try:
-            found = [*_runs(), *_approvals(), *_writes(), *_fleet(), *_breakers(), *_switches()]
+            found = [*_runs(), *_approvals(), *_writes(), *_fleet(), *_breakers(), *_switches(), *_outside()]
         except (DatabaseError, InterfaceError):
             yield _gauge("database_up", "whether the database answered", 0)
             return
@@ -287,3 +287,16 @@ def _breakers() -> Iterator[GaugeMetricFamily]:
 def _switches() -> Iterator[GaugeMetricFamily]:
     counted = {"site": Site.objects.filter(paused=True).count(), "tenant": Tenant.objects.filter(paused=True).count()}
     yield _by("switches_stopped", "stop switches that are thrown", "scope", counted)
+
+
+def _outside() -> Iterator[GaugeMetricFamily]:
+    webhooks, notices = dict.fromkeys(("due", "dead"), 0), dict.fromkeys(("due", "failed"), 0)
+    rows = Webhook.objects.filter(state__in=webhooks).order_by()
+    webhooks |= dict(rows.values_list("state").annotate(n=Count("id")))
+    yield _by("webhooks", "webhooks that are due, and those given up", "state", webhooks)
+    oldest = Webhook.objects.filter(state="due").aggregate(at=Min("created_at"))["at"]
+    age = (dbtime.now() - oldest).total_seconds() if oldest else 0.0
+    yield _gauge("webhooks_oldest_due_seconds", "age of the oldest webhook that is not delivered", max(0.0, age))
+    told = Notice.objects.filter(state__in=notices).order_by()
+    notices |= dict(told.values_list("state").annotate(n=Count("id")))
+    yield _by("notices", "notices to staff that are due, and those that could not be sent", "state", notices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -90,7 +91,7 @@ def _headers(error: exceptions.APIException) -> dict[str, str]:
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = str(challenge)
     if (wait := getattr(error, "wait", None)) is not None:
-        headers["Retry-After"] = str(max(1, int(wait)))
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
     return headers
 
 

@@ -14,6 +14,8 @@ ALL = (PASSES, WRITES, MAINTENANCE)
 ADVANCE_TASK = "runs.advance"
 SETTLE_TASK = "runs.settle"
 SWEEP_TASK = "runs.sweep"
+DELIVER_TASK = "runs.deliver"
+NOTIFY_TASK = "approvals.notify"
 
 
 def queue_for(status: str) -> str:
@@ -61,6 +63,16 @@ def nudge(run_id: str, status: str, *, insist: bool = False) -> bool:
 def nudge_settle(write_key: str) -> bool:
     """Ask a writes worker to look an open write of an ended run up again."""
     return _send(SETTLE_TASK, [write_key], WRITES, insist=True)
+
+
+def nudge_deliver() -> bool:
+    """Ask a maintenance worker to send what webhooks are due."""
+    return _send(DELIVER_TASK, [], MAINTENANCE, insist=False)
+
+
+def nudge_notify() -> bool:
+    """Ask a maintenance worker to send what notices to staff are due."""
+    return _send(NOTIFY_TASK, [], MAINTENANCE, insist=False)
 
 
 def depth(queue: str) -> int:

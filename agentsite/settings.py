@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import dj_database_url
 from csp.constants import NONE, SELF
 
 import agentsite
-from agentsite import env, telemetry
+from agentsite import env, mail, telemetry
 
 ENV = env.read()
 BASE_DIR = env.ROOT
@@ -74,16 +75,18 @@ INSTALLED_APPS = [
     "runs",
 ]
 MIDDLEWARE = [
+    # What every answer carries comes first: files and refusals are answers too.
     "django.middleware.security.SecurityMiddleware",
+    "agentsite.headers.HeadersMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "agentsite.health.TraceMiddleware",
-    "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "agentsite.urls"
 ASGI_APPLICATION = "agentsite.asgi.application"
@@ -136,7 +139,8 @@ def _database() -> dict[str, Any]:
 
 DATABASES = {"default": _database()}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+# Holds the counts of throttles, a process each: more entries than callers, or some would be forgotten.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 20_000}}}
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
@@ -147,18 +151,29 @@ STATIC_URL = "/static/"
 STATIC_ROOT = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
-LOGIN_URL = "/admin/login/"
+LOGIN_URL, LOGIN_REDIRECT_URL = "/admin/login/", "/admin/"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
 ]
 
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend"]
+if ENV.oidc:
+    if find_spec("mozilla_django_oidc") is None:
+        raise env.BadEnvironment("configuration refused: OIDC_ISSUER: needs the extra: pip install 'agentsite[oidc]'")
+    AUTHENTICATION_BACKENDS.append("agentsite.oidc.CompanyBackend")
+    assert ENV.OIDC_CLIENT_SECRET is not None, "the environment has all three or none"
+    OIDC_RP_CLIENT_ID, OIDC_RP_CLIENT_SECRET = ENV.OIDC_CLIENT_ID, ENV.OIDC_CLIENT_SECRET.get_secret_value()
+    OIDC_RP_SCOPES, OIDC_USE_PKCE = ENV.OIDC_SCOPES, True
+
 _HTTPS = not (DEBUG or ENV.INSECURE_HTTP or ENV.embedded)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _HTTPS
 SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 365 * 86_400 if _HTTPS else 0
 DATA_UPLOAD_MAX_MEMORY_SIZE = 40 * 1024 * 1024
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
@@ -181,6 +196,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["runs.api.auth.StrictJsonParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["runs.api.auth.CallerThrottle"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "agentsite.problems.handler",
     "DEFAULT_THROTTLE_RATES": {"runs": ENV.THROTTLE_RUNS, "reads": ENV.THROTTLE_READS},
@@ -188,15 +204,26 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "agentsite",
-    "DESCRIPTION": "Durable agent runs: admit, follow, approve.",
+    "DESCRIPTION": (
+        "Durable agent runs: admit, follow, approve. Money is a decimal string in major units and an ISO 4217 code; "
+        "times are RFC 3339 UTC; errors are RFC 9457. Requests are throttled per token or person and server process: "
+        "429 with Retry-After. A browser follows a run with EventSource on `/runs/{run_id}/events`."
+    ),
     "VERSION": agentsite.__version__,
     "OAS_VERSION": "3.1.1",
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
+    "POSTPROCESSING_HOOKS": ["runs.api.openapi.complete"],
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
 }
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+MAIL = mail.server()
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if MAIL else 'dummy'}.EmailBackend"
+if MAIL is not None:
+    EMAIL_HOST, EMAIL_PORT, EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = MAIL.host, MAIL.port, MAIL.user, MAIL.password
+    EMAIL_USE_TLS, EMAIL_USE_SSL, EMAIL_TIMEOUT = MAIL.starttls, MAIL.tls, 10
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.EMAIL_FROM
 LOGGING = telemetry.configure(ENV.LOG_FORMAT)
 LOGGING_CONFIG = "logging.config.dictConfig"
 TESTING = "pytest" in sys.modules

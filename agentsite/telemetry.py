@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,8 @@ from agentsite.redaction import redact as redact
 
 _logger = structlog.get_logger("agentsite")
 _COUNTERS: dict[str, Counter] = {}
+# A customer's link opens his request to whoever reads it, so no line keeps one: paths stand in many.
+_LINK = re.compile(r"/c/[A-Za-z0-9_=-]{16,}\.[A-Za-z0-9_-]{16,}")
 
 
 def log(event: str, **fields: Any) -> None:
@@ -85,11 +88,11 @@ def _by_name(logger: Any, method: str, event_dict: Any) -> Any:
 
 
 def _rendered(renderer: Any) -> Any:
-    """The renderer, and no secret that this process knows in what it made: messages and tracebacks too."""
+    """The renderer, and no secret that this process knows in what it made, nor a customer's link: tracebacks too."""
 
     def render(logger: Any, method: str, event_dict: Any) -> str:
         line = renderer(logger, method, event_dict)
-        return redaction.text(line if isinstance(line, str) else line.decode())
+        return _LINK.sub("/c/[redacted]", redaction.text(line if isinstance(line, str) else line.decode()))
 
     return render
 

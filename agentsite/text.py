@@ -7,6 +7,9 @@ import unicodedata
 # Control, format (bidirectional, zero width), surrogate, private use, unassigned, line and paragraph separators.
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 KEPT = frozenset("\n\t")
+FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20\u2212")  # with their wide forms and the true minus
+LEADING = frozenset("\t\r\n")
+QUOTES = frozenset("\"'`\u2018\u2019\u201c\u201d")
 JOINERS = frozenset("\u200c\u200d")  # real letters need them in Hindi and Persian, emoji too
 
 
@@ -31,6 +34,15 @@ def has_forbidden(text: str) -> bool:
 def blank(text: str) -> bool:
     """Whether nothing of a text can be seen: white space and characters without width, such as a zero-width space."""
     return all(c.isspace() or unicodedata.category(c) == "Cf" for c in text)
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a spreadsheet: what a program would take for a formula gets an apostrophe in front (CWE-1236).
+
+    White space, quotes and characters without width before it hide nothing: some programs drop them.
+    """
+    first = next((c for c in text if not (c.isspace() or c in QUOTES or unicodedata.category(c) in INVISIBLE)), "")
+    return f"'{text}" if first in FORMULA or text[:1] in LEADING else text
 
 
 def _escape(char: str) -> str:

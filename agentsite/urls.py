@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
 from django.views.generic import RedirectView
@@ -12,6 +13,7 @@ from agentsite import health
 urlpatterns = [
     path("", RedirectView.as_view(url="/admin/", permanent=False), name="home"),
     path("admin/", admin.site.urls),
+    path("c/", include("runs.customer.urls")),
     path("api/v1/", include("runs.api.urls")),
     path("api/v1/", include("approvals.api.urls")),
     path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
@@ -20,6 +22,14 @@ urlpatterns = [
     path("health/ready", health.ready, name="ready"),
     path("metrics", health.metrics, name="metrics"),
 ]
+
+if settings.ENV.oidc:
+    from agentsite import oidc
+
+    urlpatterns += [
+        path("oidc/authenticate/", oidc.SignIn.as_view(), name="oidc_authentication_init"),
+        path("oidc/callback/", oidc.Callback.as_view(), name="oidc_authentication_callback"),
+    ]
 
 handler400 = "agentsite.problems.bad_request"
 handler403 = "agentsite.problems.permission_denied"

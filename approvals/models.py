@@ -76,11 +76,34 @@ class Approval(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["status", "expires_at"], name="approval_queue"),
+            # What a list may be narrowed by stands at the end: it passes over the other rows without reading them.
+            models.Index(fields=["status", "expires_at", "tenant_id"], name="approval_queue"),
+            models.Index(
+                fields=["-risk", "requested_at", "tenant_id", "rule", "currency"],
+                name="approval_risk",
+                condition=Q(status="pending"),
+            ),
+            models.Index(
+                fields=["-decided_at", "tenant_id", "rule", "currency"],
+                name="approval_decided",
+                condition=Q(decided_at__isnull=False),
+            ),
             models.Index(fields=["run_id"], name="approval_by_run"),
-            models.Index(fields=["-risk", "requested_at"], name="approval_risk", condition=Q(status="pending")),
             models.Index(fields=["notices_until"], name="approval_notices", condition=Q(notices_until__isnull=False)),
             models.Index(fields=["tenant_id", "order_id"], name="approval_by_order"),
+            models.Index(fields=["requested_at", "tenant_id", "status", "decided_at"], name="approval_asked"),
+            # Few are claimed or assigned: the foreign keys' own indexes hold all the others as well.
+            models.Index(
+                fields=["claimed_by", "claimed_until"], name="approval_claims", condition=Q(claimed_by__isnull=False)
+            ),
+            models.Index(
+                fields=["assigned_to", "requested_at"], name="approval_lists", condition=Q(assigned_to__isnull=False)
+            ),
+            # For the search by an id's beginning, which a plain index serves in one of PostgreSQL's collations alone.
+            models.Index(fields=["order_id"], name="approval_find_order", opclasses=["varchar_pattern_ops"]),
+            models.Index(fields=["payment_id"], name="approval_find_payment", opclasses=["varchar_pattern_ops"]),
+            models.Index(fields=["customer_id"], name="approval_find_customer", opclasses=["varchar_pattern_ops"]),
+            models.Index(fields=["request_id"], name="approval_find_request", opclasses=["varchar_pattern_ops"]),
         ]
         permissions = [
             ("decide_approval", "Can approve or reject"),

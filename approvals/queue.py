@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
@@ -19,22 +19,24 @@ from django.db import connection, models, transaction
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from agentsite import clock, dbtime, queues, redaction
+from agentsite import dbtime, queues, redaction
 from agentsite.money import Money
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import visible_tenants
 from agentsite.text import storable
-from approvals import permits
+from approvals import answers, notices, permits, risk
+from approvals.answers import MAX_REASON as MAX_REASON
+from approvals.answers import SPOKEN as SPOKEN
+from approvals.answers import Attempt, Shown
+from approvals.answers import Decided as Decided
 from approvals.models import Approval, Decision
 from approvals.states import OPEN, Approved, check
 
 DEFAULT_APPROVED_TTL_S = 3600
-MAX_REASON = 2000
 MAX_MESSAGE = 4000
 MAX_MESSAGES_SHOWN = 50
 OPEN_VALUES = sorted(s.value for s in OPEN)
 NOT_FOUND = ("not-found", "There is no such thing.", "No approval of yours has this id.")
-SPOKEN = {"approve": "approved", "reject": "rejected"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,32 +67,7 @@ class Question:
     required: int = 1
     large: bool = False
     approved_ttl_s: int = DEFAULT_APPROVED_TTL_S
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decided:
-    """A decision that stands. `same-again` changed nothing; `remaining` people must still agree."""
-
-    kind: Literal["recorded", "same-again"]
-    approval_id: str
-    status: str
-    decision: str
-    by: str
-    at: datetime
-    remaining: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Attempt:
-    """One person's try at deciding, as it arrived."""
-
-    user: AbstractUser
-    decision: str
-    action_hash: str
-    reason: str
-    address: str
-    screen_hash: str
-    now: datetime
+    attestation: str = ""
 
 
 # --- asking ------------------------------------------------------------------------------------------------
@@ -105,10 +82,13 @@ def ask(question: Question) -> str:
     now = _later_than_any(question.run_id)
     row = Approval.objects.create(
         **_columns(question),
+        risk=_risk(question),
         earlier=_approved_then_void(question),
         requested_at=now,
         expires_at=now + timedelta(seconds=question.ttl_s),
+        notices_until=now + timedelta(seconds=question.ttl_s * notices.HALF),
     )
+    notices.leave(notices.ASKED, row)
     return row.id
 
 
@@ -119,8 +99,15 @@ def _columns(q: Question) -> dict[str, Any]:
         "checks": q.checks, "facts": {**q.facts, "approved_ttl_s": q.approved_ttl_s}, "evidence": q.evidence,
         "customer_id": q.customer_id, "order_id": q.order_id, "payment_id": q.payment_id,
         "amount_minor": q.amount.minor, "currency": q.amount.currency, "created_by": q.created_by,
-        "required": q.required, "large": q.large,
+        "required": q.required, "large": q.large, "attestation": answers.statement(q.attestation),
     }  # fmt: skip
+
+
+def _risk(q: Question) -> int:
+    void = Approval.objects.filter(run_id=q.run_id, status=Approved.VOID).exists()
+    return risk.level(
+        risk.why(large=q.large, required=q.required, checks=q.checks, void_before=void, written_since=False)
+    )
 
 
 def _later_than_any(run_id: str) -> datetime:
@@ -147,26 +134,32 @@ def decide(
     action_hash: str,
     reason: str,
     *,
+    reason_code: str = "",
+    attestation: str = "",
     address: str = "",
     screen_hash: str = "",
+    shown: Shown | None = None,
     approved_ttl_s: int | None = None,
 ) -> Decided:
     """Records one person's answer, once, in a transaction of its own; then nudges the run.
 
-    Raises Refusal: 404 `not-found`; 403 `own-run`, `not-permitted`; 409 `action-changed`, `approval-void`,
-    `approval-expired`, `already-decided`; 422 `reason-required`, `reason-too-long`; 400 `invalid-decision`.
-    Every refusal of an approval the user may see is kept as a row that does not count.
+    `shown`, of a door with a page: a yes counts only where the locked row shows what `screen_hash` was made of.
+    Raises Refusal: 404 `not-found`; 403 `own-run`, `not-permitted`; 409 `action-changed`, `screen-changed`,
+    `approval-void`, `approval-expired`, `already-decided`; 422 `reason-required`, `reason-too-long`, `unknown-reason`,
+    `attestation-required`; 400 `invalid-decision`. Every refusal of an approval the user may see is kept as a row that
+    does not count.
     """
     if decision not in SPOKEN:
         raise Refusal(400, "invalid-decision", "A decision is exactly approve or reject.")
     # Durable: when the door answers, decision or refusal is on disk, whatever happens to the answer.
     with transaction.atomic(durable=True):
         row, fresh = _visible(approval_id, user)
-        attempt = _Attempt(
+        attempt = Attempt(
             user=fresh, decision=decision, action_hash=action_hash, reason=redaction.text(storable(reason)).strip(),
-            address=address[:64], screen_hash=screen_hash[:80], now=dbtime.now(),
+            reason_code=storable(reason_code)[:40], attestation=attestation, address=address[:64],
+            screen_hash=screen_hash[:80], now=dbtime.now(),
         )  # fmt: skip
-        result = _answer(row, attempt, approved_ttl_s)
+        result = _answer(row, attempt, shown, approved_ttl_s)
         if isinstance(result, Refusal):
             _record(row, attempt, refusal=result.slug)
     if isinstance(result, Refusal):
@@ -199,44 +192,16 @@ def _visible(approval_id: str, user: AbstractUser) -> tuple[Approval, AbstractUs
     return row, fresh
 
 
-def _answer(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> Decided | Refusal:
-    refusal = permits.objection(row, attempt.user) or _closed(row, attempt)
+def _answer(row: Approval, attempt: Attempt, shown: Shown | None, approved_ttl_s: int | None) -> Decided | Refusal:
+    refusal = answers.barred(row, attempt)
     if refusal:
         return refusal
     mine = row.decisions.filter(counted=True, user_id=attempt.user.pk).first()
     if mine and mine.decision == attempt.decision:
         return _standing(row, mine)
     if mine or row.status != Approved.PENDING:
-        return _already(row)
-    return _unreasoned(attempt) or _take(row, attempt, approved_ttl_s)
-
-
-def _closed(row: Approval, attempt: _Attempt) -> Refusal | None:
-    if attempt.action_hash != row.action_hash:
-        return Refusal(409, "action-changed", "This is not the action you looked at.", "Read it again before deciding.")
-    if row.status == Approved.VOID:
-        return Refusal(409, "approval-void", "This approval is void.", "The run went on without it; nothing was sent.")
-    if row.status == Approved.EXPIRED or (row.status == Approved.PENDING and row.expires_at <= attempt.now):
-        return Refusal(
-            409, "approval-expired", "This approval expired undecided.", f"Its time ended at {_when(row.expires_at)}."
-        )
-    return None
-
-
-def _unreasoned(attempt: _Attempt) -> Refusal | None:
-    where = [{"pointer": "/reason", "code": "required", "detail": "say why"}]
-    if attempt.decision == "reject" and not attempt.reason:
-        return Refusal(422, "reason-required", "A rejection needs a reason.", "The customer is told of it.", where)
-    if len(attempt.reason) > MAX_REASON:
-        where = [{"pointer": "/reason", "code": "too_long", "detail": f"at most {MAX_REASON} characters"}]
-        return Refusal(422, "reason-too-long", "The reason is too long.", f"At most {MAX_REASON} characters.", where)
-    return None
-
-
-def _already(row: Approval) -> Refusal:
-    last = row.decisions.filter(counted=True).last()
-    said = f"{last.by} {SPOKEN[last.decision]} it at {_when(last.at)}." if last else f"It is {row.status}."
-    return Refusal(409, "already-decided", "This was already decided.", said)
+        return answers.already(row)
+    return answers.unfit(row, attempt, shown) or _take(row, attempt, approved_ttl_s)
 
 
 def _standing(row: Approval, mine: Decision) -> Decided:
@@ -246,11 +211,13 @@ def _standing(row: Approval, mine: Decision) -> Decided:
     )  # fmt: skip
 
 
-def _take(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> Decided | Refusal:
+def _take(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> Decided | Refusal:
     """The decision counts: its row first, then the status by compare-and-set where it was the last one needed."""
     _record(row, attempt)
     left = remaining(row) if attempt.decision == "approve" else 0
     status = row.status
+    if left:
+        notices.leave(notices.SECOND_PERSON, row)
     if left == 0:
         status = SPOKEN[attempt.decision]
         check(Approved(row.status), Approved(status))
@@ -265,18 +232,20 @@ def _take(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> Decid
     )  # fmt: skip
 
 
-def _ending(row: Approval, attempt: _Attempt, approved_ttl_s: int | None) -> dict[str, Any]:
-    said = {"decided_at": attempt.now, "decided_by": attempt.user.get_username(), "reason": attempt.reason}
+def _ending(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> dict[str, Any]:
+    said = {"decided_at": attempt.now, "decided_by": attempt.user.get_username(), "reason": attempt.told,
+            "reason_code": attempt.reason_code}  # fmt: skip
     if attempt.decision == "reject":
         return said | {"ended_at": attempt.now}
     lives_s = approved_ttl_s if approved_ttl_s is not None else row.facts.get("approved_ttl_s", DEFAULT_APPROVED_TTL_S)
     return said | {"execute_by": attempt.now + timedelta(seconds=lives_s)}
 
 
-def _record(row: Approval, attempt: _Attempt, refusal: str = "") -> None:
+def _record(row: Approval, attempt: Attempt, refusal: str = "") -> None:
     Decision.objects.create(
         approval=row, user_id=attempt.user.pk, by=attempt.user.get_username(), decision=attempt.decision,
-        counted=not refusal, refusal=refusal, reason=attempt.reason[:MAX_REASON],
+        counted=not refusal, refusal=refusal, reason=attempt.reason[:MAX_REASON], reason_code=attempt.reason_code,
+        attested="" if refusal or attempt.decision != "approve" else row.attestation,
         action_hash=storable(attempt.action_hash)[:80], screen_hash=storable(attempt.screen_hash)[:80],
         address=attempt.address, at=attempt.now,
     )  # fmt: skip
@@ -285,10 +254,6 @@ def _record(row: Approval, attempt: _Attempt, refusal: str = "") -> None:
 def _nudge(run_id: str) -> None:
     """After the commit: a hint. A broker that is down costs seconds, never the decision (B06)."""
     queues.nudge(run_id, "awaiting_approval")
-
-
-def _when(moment: datetime) -> str:
-    return clock.rfc3339(moment)
 
 
 # --- using, ending -----------------------------------------------------------------------------------------
@@ -313,7 +278,23 @@ def void(run_id: str, reason: str) -> str | None:
 
 def expire(approval_id: str) -> bool:
     """pending -> expired, only once `expires_at` has come by the database's clock. Never a rejection (M35)."""
-    return _move(Q(pk=approval_id, expires_at__lte=_database_now()), (Approved.PENDING,), Approved.EXPIRED)
+    over = _move(Q(pk=approval_id, expires_at__lte=_database_now()), (Approved.PENDING,), Approved.EXPIRED)
+    if over:
+        notices.leave(notices.EXPIRED, Approval.objects.get(pk=approval_id))
+    return over
+
+
+def remind(limit: int) -> int:
+    """Leaves the reminders whose time has come, each once; returns how many approvals were looked at (M44)."""
+    now = dbtime.now()
+    rows = list(Approval.objects.filter(notices_until__lte=now).order_by("notices_until")[:limit])
+    for row in rows:
+        with transaction.atomic():
+            kind, following = notices.reminder(row, now)
+            mine = Approval.objects.filter(pk=row.pk, notices_until=row.notices_until).update(notices_until=following)
+            if mine == 1 and kind is not None:
+                notices.leave(kind, row)
+    return len(rows)
 
 
 def _move(which: Q, old: Iterable[Approved], new: Approved, **columns: Any) -> bool:
@@ -333,8 +314,14 @@ def show_message(approval_id: str, text: str, at: datetime) -> None:
     """Puts a customer's message on the approval's page; from a run's second void on, messages void nothing."""
     with transaction.atomic():
         row = Approval.objects.select_for_update().get(pk=approval_id)
-        shown = [*row.messages_shown, {"text": storable(text)[:MAX_MESSAGE], "at": _when(at)}]
-        Approval.objects.filter(pk=approval_id).update(messages_shown=shown[-MAX_MESSAGES_SHOWN:])
+        shown = [*row.messages_shown, {"text": storable(text)[:MAX_MESSAGE], "at": answers.when(at)}]
+        raised = max(row.risk, risk.RAISED)
+        Approval.objects.filter(pk=approval_id).update(messages_shown=shown[-MAX_MESSAGES_SHOWN:], risk=raised)
+
+
+def show_reread(approval_id: str, reread: dict[str, Any]) -> bool:
+    """Puts what a new reading of the live facts found on a pending approval's page; False where it was decided."""
+    return Approval.objects.filter(pk=approval_id, status=Approved.PENDING).update(reread=reread) == 1
 
 
 # --- reading -----------------------------------------------------------------------------------------------
@@ -374,10 +361,12 @@ def remaining(approval: Approval) -> int:
 def permitted(approval_id: str) -> bool:
     """Whether everyone who approved is still active, still permitted, and still sees the tenant (M36).
 
-    Inside the intent transaction the grants are held, so that a revocation is seen here or comes after the intent.
+    A yes without the statement that was asked for, taken by a process that knew of none, is no yes. Inside the intent
+    transaction the grants are held, so that a revocation is seen here or comes after the intent.
     """
     row = Approval.objects.filter(pk=approval_id).first()
     if row is None:
         return False
-    ids = list(row.decisions.filter(counted=True, decision="approve").values_list("user_id", flat=True))
+    stated = row.decisions.filter(counted=True, decision="approve", attested=row.attestation)
+    ids = list(stated.values_list("user_id", flat=True))
     return len(ids) >= row.required and None not in ids and permits.still_hold(row, ids)

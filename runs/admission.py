@@ -6,32 +6,22 @@ Idempotent under any concurrency (M1): the store's one statement decides which o
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import uuid
-from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 from django.db import transaction
 from pydantic import ValidationError
 
-from agentsite import canonical, money, queues
+from agentsite import addresses, canonical, money, queues
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import AgentProfile, parsed
 from agentsite.tenants.profiles import Limits, Profile
-from runs import store
+from runs import attachments, store
 from runs.contracts import AskedLimits, Contract, GrantedScope, RunRequest
 from runs.models import Run
 from runs.states import Status
 from runs.store import Created
 from tools.contracts import Json
-
-HOST = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)+")
-NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
-PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa", ".onion")
-# Ranges that carry an IPv4 address inside an IPv6 one and so lead into private networks by a side door.
-TRANSLATED = tuple(ipaddress.ip_network(n) for n in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32"))
-UNSAFE_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def admit(
@@ -43,14 +33,15 @@ def admit(
     `created_by` is `user:<pk>`. Raises Refusal: 400 `unknown-agent` or `invalid-request`, 403
     `scope-exceeds-grant`, 422 `request-id-reused`.
     """
-    body_hash = canonical.sha256(raw_body)
+    body_hash = canonical.sha256(attachments.without_content(raw_body))
     found = _known(tenant_id, request.request_id)
     if found is None:
         check_callback(request.callback_url)
         contract = _contract(tenant_id, created_by, request, trace_id or uuid.uuid4().hex)
         found = store.create(
-            contract, body_hash=body_hash, callback_url=request.callback_url or "", release=settings.RELEASE
-        )
+            contract, body_hash=body_hash, callback_url=request.callback_url or "", release=settings.RELEASE,
+            files=attachments.taken(request.attachments),
+        )  # fmt: skip
     if found.body_hash != body_hash:
         raise Refusal(
             422, "request-id-reused", "This request_id belongs to another request.",
@@ -140,53 +131,9 @@ def _exceeds(pointer: str) -> Json:
 
 def check_callback(url: str | None) -> None:
     """Raises Refusal 400 unless the URL is absent, or https to a host that can be public. Looks nothing up."""
-    fault = callback_fault(url) if url is not None else None
+    fault = addresses.fault(url) if url is not None else None
     if fault is not None:
         raise Refusal(
             400, "invalid-request", "The request is not valid.", "callback_url: " + fault,
             [{"pointer": "/callback_url", "code": "callback_refused", "detail": fault}],
         )  # fmt: skip
-
-
-def callback_fault(url: str) -> str | None:
-    """Why a URL cannot take webhooks, or None. Literal addresses and names only: a sender resolves and checks again."""
-    if UNSAFE_IN_URL.search(url) or not url.isascii():
-        return "only printable ASCII without spaces and backslashes"
-    try:
-        parts = urlsplit(url)
-        port_fault = parts.port == 0
-    except ValueError:
-        return "not a URL"
-    if parts.scheme != "https":
-        return "must be an https URL"
-    if parts.username is not None or parts.password is not None:
-        return "may hold no user name or password"
-    if port_fault:
-        return "not a URL"
-    return _host_fault(parts)
-
-
-def _host_fault(parts: SplitResult) -> str | None:
-    host = (parts.hostname or "").rstrip(".")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None if _public_name(host) else "names no public host"
-    return None if public_address(address) else "names a private host"
-
-
-def _public_name(host: str) -> bool:
-    # A last label that is a number is an address in disguise (`127.1`, `0x7f.0.0.1`, `2130706433`).
-    if len(host) > 253 or not HOST.fullmatch(host) or NUMERIC_LABEL.fullmatch(host.rpartition(".")[2]):
-        return False
-    return not host.endswith(PRIVATE_ENDINGS)
-
-
-def public_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address is on the public internet and carries no other address inside."""
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return public_address(address.ipv4_mapped)
-        if any(address in network for network in TRANSLATED):
-            return False
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

@@ -9,34 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from agentsite import env
-from agentsite.tenants.models import current_profile
 from runs.inference.transport import Answering, WireFailed
 from tools.adapters import http
-from tools.contracts import Backend
+from tools.backends import backend_of
+
+__all__ = ["FAILED", "backend_of", "post_to_model"]
 
 # What a failed exchange is to the model's side; the first class that fits counts.
 FAILED: tuple[tuple[type[http.HttpError], str], ...] = (
     (http.ConnectFailed, "model_unreachable"), (http.TooSlow, "model_timeout"),
     (http.TooLarge, "model_answer_too_large"), (http.HttpError, "model_connection_lost"),
 )  # fmt: skip
-
-
-def backend_of(tenant_id: str, agent: str) -> Backend:
-    """The tenant's business system as declared at this moment (never frozen: an address may move)."""
-    profile = current_profile(tenant_id, agent)
-    commerce, secrets = (profile.commerce, profile.secrets) if profile else (None, {})
-    if commerce is None:
-        e = env.read()
-        return Backend(
-            tenant_id=tenant_id, url=e.COMMERCE_URL, read_token_env="COMMERCE_READ_TOKEN",
-            write_token_env="COMMERCE_WRITE_TOKEN", honours_keys=e.COMMERCE_HONOURS_KEYS,
-            key_life_s=e.COMMERCE_KEY_LIFE_S, settle_s=e.COMMERCE_SETTLE_S, secrets=secrets,
-        )  # fmt: skip
-    return Backend(
-        tenant_id=tenant_id, url=commerce.url, read_token_env=commerce.read_token_env,
-        write_token_env=commerce.write_token_env, honours_keys=commerce.honours_keys,
-        key_life_s=commerce.key_life_s, settle_s=commerce.settle_s, secrets=secrets,
-    )  # fmt: skip
 
 
 @contextmanager

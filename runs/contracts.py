@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from agentsite.money import Money
 from agentsite.tenants.profiles import Limits, Paper, SensitiveWords, Totals, WireMoney, WriteGrant
 from agentsite.text import has_forbidden
+from runs.attachments import Attachments
 from runs.states import On, Status
 from tools.contracts import (
     Decision,
@@ -83,6 +84,7 @@ class RunRequest(Paper):
     agent: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9_]{1,64}$")] = "refunds"
     limits: AskedLimits | None = None
     callback_url: Annotated[CleanText, Field(max_length=2000)] | None = None
+    attachments: Attachments | None = None
 
 
 class GrantedScope(Paper):
@@ -279,6 +281,11 @@ class SeenObservation:
     def ok(self) -> bool:
         return self.kind == "result"
 
+    @property
+    def erased(self) -> bool:
+        """Whether what it said is gone: it proves nothing any more, and not that nothing was read."""
+        return self.meta.get("erased") is True
+
 
 @dataclass(frozen=True, kw_only=True)
 class SeenTurn:
@@ -361,6 +368,8 @@ class SeenInput:
     text: str
     by: str
     at: datetime
+    attachments: tuple[Json, ...] = ()
+    """The files that came with it, by reference: name, media type, size and hash."""
 
 
 @dataclass(frozen=True, kw_only=True)

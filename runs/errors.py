@@ -5,6 +5,7 @@ RunError
 ├── IntentLost        a condition of the intent transaction no longer holds; `which` says which
 ├── UnknownSchema     no code of ours can load this run
 ├── RunEnded          an input came after the end
+├── TooManyFiles      a message whose files the run has no room for
 └── ModelError        the model gave no usable turn
     ├── ModelUnavailable   outage, timeout, 429, 5xx, a cut or unreadable answer: later, by due time
     ├── ModelRefused       401, 400, 404: final
@@ -40,6 +41,10 @@ class UnknownSchema(RunError):
 
 class RunEnded(RunError):
     slug = "run-ended"
+
+
+class TooManyFiles(RunError):
+    slug = "too-many-files"
 
 
 class ModelError(RunError):

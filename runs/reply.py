@@ -17,7 +17,7 @@ from tools import rules
 
 __all__ = [
     "ProseVerdict", "Reply", "Story", "StoryApproval", "StoryOrder", "StoryPayment", "StoryRefund", "StoryWrite",
-    "check_prose", "compose", "customer_message", "facts_text", "story",
+    "check_prose", "compose", "confirmed", "customer_message", "facts_text", "story",
 ]  # fmt: skip
 
 MAX_PROSE = 600
@@ -137,8 +137,8 @@ def customer_message(story: Story) -> str:
 
     Where a person finished the run by hand, his own words: record, reply and this agree (M108).
     """
-    if story.outcome == "resolved_by_staff" and story.said:
-        return story.said
+    if story.outcome == "resolved_by_staff":
+        return story.said or _join([*_found(story), *_money(story), _escalated(story)])
     if story.status == "completed":
         return facts_text(story)
     known = _found(story) if story.status in ("waiting_dependency", "escalated", "failed") else []
@@ -205,6 +205,12 @@ def _money(story: Story) -> list[str]:
 def _writes(story: Story) -> list[str]:
     last = len(story.writes) - 1
     return [_write(w, _form(story, w, is_last=n == last)) for n, w in enumerate(story.writes) if w.state != "not_sent"]
+
+
+def confirmed(story: Story) -> tuple[StoryWrite, ...]:
+    """The refunds that the customer's text calls made and confirmed, in the order of their intents."""
+    last = len(story.writes) - 1
+    return tuple(w for n, w in enumerate(story.writes) if _form(story, w, is_last=n == last) == "confirmed")
 
 
 def _form(story: Story, write: StoryWrite, *, is_last: bool) -> str:

@@ -189,6 +189,8 @@ class _Found:
         self.failed: set[tuple[str, str, str]] = set()
 
     def take(self, seen: SeenObservation) -> None:
+        if seen.erased:
+            return
         if seen.source == "search_policy" and seen.ok:
             self.policies.update(dict.fromkeys(_policies(seen.content)))
         if seen.source == OUR_REFUNDS and seen.ok:

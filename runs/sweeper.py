@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from django.db import close_old_connections, connection, connections
 
 from agentsite import clock, dbtime, env, queues, telemetry
-from runs import fleet, store
+from approvals import notify
+from runs import fleet, retention, store
 from runs.models import Sweeper
-from runs.store import Due, hints
+from runs.store import Due, hints, parcels
 
 LEASE_S = 10.0
 SOONEST = 0.75
@@ -27,7 +28,8 @@ SOONEST = 0.75
 STANDS_BY = 2
 """Times SWEEP_S: how long a process waits that found another one at it, or just done."""
 LATE_ROOM = 10
-"""Messages that wait in the queue of writes, above which no late look is added: they count as waiting too."""
+"""Messages that wait in a queue, above which nothing is added that can wait: it counts as waiting too."""
+_ROUNDS = notify.Rounds()
 HINTED = (queues.WRITES, queues.PASSES)
 SEEN_S = fleet.ALIVE_S / 3
 _FORKS = threading.Lock()
@@ -57,9 +59,10 @@ def sweep(*, every_s: float = 0.0) -> Pass | None:
     finally:
         _give_back(token)
     published, broker = _publish(chosen) if broker else (0, False)
-    for key in late if late and broker and _has_room() else ():
+    for key in late if late and broker and _has_room(queues.WRITES) else ():
         queues.nudge_settle(key)
     _note(found, published, round((clock.monotonic() - started) * 1000))
+    _tell(broker)
     return Pass(found=found, published=published, broker=broker)
 
 
@@ -114,10 +117,19 @@ def _look() -> tuple[int, list[Due], bool]:
     return found, chosen, waiting is not None
 
 
-def _has_room() -> bool:
-    """Whether late looks may join the queue of writes: they can wait a minute, and never crowd out a refund."""
+def _tell(broker: bool) -> None:
+    """Have webhooks and notices sent that are due; while they are, the next pass asks again."""
+    due = [(parcels.due(), queues.nudge_deliver), (_ROUNDS.look(), queues.nudge_notify)]
+    if broker and any(found for found, _ in due) and _has_room(queues.MAINTENANCE):
+        for found, nudge in due:
+            if found:
+                nudge()
+
+
+def _has_room(queue: str) -> bool:
+    """Whether what can wait may join a queue: a late look never crowds out a refund."""
     try:
-        return queues.depth(queues.WRITES) < LATE_ROOM
+        return queues.depth(queue) < LATE_ROOM
     except queues.BrokerAway:
         return False
 
@@ -172,6 +184,7 @@ class Thread(threading.Thread):
         self._ends = threading.Event()
         self._process = fleet.Me(kind=kind, queues=queue_names, url=url)
         self._seen_at = -SEEN_S
+        self._retention = retention.Rounds()
 
     def run(self) -> None:
         while not self._ends.is_set():
@@ -190,6 +203,8 @@ class Thread(threading.Thread):
             self._say_so()
             every_s = env.read().SWEEP_S
             done = sweep(every_s=every_s)
+            if done is not None:
+                self._retention.perhaps()
             return every_s if done and done.broker else every_s * _by_chance(STANDS_BY)
         except Exception as error:  # noqa: BLE001 - a database that is away comes back; the next pass tries again
             telemetry.count("sweeps_failed")

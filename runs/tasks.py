@@ -5,6 +5,8 @@ from __future__ import annotations
 from celery import shared_task
 
 from agentsite import env, queues, telemetry
+from approvals import notify as notices
+from runs import delivery
 from runs.advance import advance as advance_run
 from runs.orchestrator import settle as settle_write
 from runs.sweeper import sweep as sweep_once
@@ -28,6 +30,26 @@ def settle(write_key: str) -> None:
     except Exception as error:  # noqa: BLE001 - the task door: the write's timer comes back to it
         telemetry.count("settles_failed", error=type(error).__name__)
         telemetry.exception("settle.failed", key=write_key)
+
+
+@shared_task(name=queues.DELIVER_TASK, ignore_result=True)
+def deliver() -> None:
+    """Webhooks that are due."""
+    try:
+        delivery.deliver()
+    except Exception as error:  # noqa: BLE001 - the task door: what was claimed is due again when its lease is over
+        telemetry.count("deliveries_failed", error=type(error).__name__)
+        telemetry.exception("delivery.failed")
+
+
+@shared_task(name=queues.NOTIFY_TASK, ignore_result=True)
+def notify() -> None:
+    """Notices to staff that are due."""
+    try:
+        notices.send_due()
+    except Exception as error:  # noqa: BLE001 - the task door: the rows stay due
+        telemetry.count("notifying_failed", error=type(error).__name__)
+        telemetry.exception("notice.failed")
 
 
 @shared_task(name=queues.SWEEP_TASK, ignore_result=True)

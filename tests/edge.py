@@ -33,7 +33,7 @@ def client(bearer: str) -> Client:
 
 
 def staff_client(username: str, *tenants: str, permissions: tuple[str, ...] = (), csrf: bool = False) -> Client:
-    user = User.objects.create_user(username=username, password="a long password", is_staff=True)
+    user = User.objects.create(username=username, is_staff=True)
     user.user_permissions.add(*Permission.objects.filter(codename__in=permissions))
     for tenant_id in tenants:
         StaffTenant.objects.create(user=user, tenant_id=tenant_id)

@@ -72,11 +72,13 @@ def read_facts(
     own: tuple[OwnWrite, ...],
     epoch: int,
     retries: int | None = None,
+    within_s: float | None = None,
 ) -> OrderFacts:
     """The three reads side by side. `own` and `epoch` are read by the caller before this; `retries` None: as often as
-    the registry says. Raises ReadFailed."""
-    read_at = clock.now()
-    with permitted(backend), Parallel(3, within_s=registry.timeout_s("get_order")) as parallel:
+    the registry says; `within_s` None: as long as it says. Raises ReadFailed."""
+    read_at, longest_s = clock.now(), registry.timeout_s("get_order")
+    bound_s = longest_s if within_s is None else min(within_s, longest_s)
+    with permitted(backend), Parallel(3, within_s=bound_s) as parallel:
         order = parallel.start(read_order, backend, order_id, trace_id, retries=retries)
         payments = parallel.start(read_payments, backend, order_id, trace_id, retries=retries)
         refunds = parallel.start(read_refunds, backend, order_id, trace_id, retries=retries)

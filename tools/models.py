@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from agentsite.tenants.models import Tenant
+from agentsite.text import visible
 
 
 class PolicyDocument(models.Model):
@@ -32,7 +33,7 @@ class PolicyDocument(models.Model):
         ordering = ["tenant", "doc_id", "-version"]
 
     def __str__(self) -> str:
-        return f"{self.doc_id}@v{self.version}"
+        return f"{visible(self.doc_id)}@v{self.version}"
 
 
 class PolicyPassage(models.Model):
@@ -81,4 +82,4 @@ class Breaker(models.Model):
         ordering = ["dependency", "account"]
 
     def __str__(self) -> str:
-        return f"{self.dependency} {self.account}"
+        return visible(f"{self.dependency} {self.account}")

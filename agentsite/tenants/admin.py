@@ -19,7 +19,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
 from agentsite import telemetry
-from agentsite.tenants import switches
+from agentsite.tenants import accounts, signin, switches  # noqa: F401 - accounts registers users and groups
 from agentsite.tenants.console import ReadOnly, TenantFilter, staff
 from agentsite.tenants.models import AgentProfile, ServiceToken, Site, StaffTenant, Tenant
 from agentsite.text import has_forbidden, storable
@@ -28,6 +28,7 @@ PAUSE = "runs.pause_tenant"
 
 admin.site.site_header = admin.site.site_title = "Agent console"
 admin.site.index_title = "Overview"
+admin.site.login_form = signin.Form
 admin.site.site_url = None
 admin.site.enable_nav_sidebar = False  # the lists and the review page need its width
 
@@ -47,6 +48,24 @@ class Switched(ReadOnly):
 
     def may_flip(self, request: HttpRequest) -> bool:
         return staff(request).has_perm(PAUSE)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Who may stop it may look at it."""
+        return self.may_flip(request) or super().has_view_permission(request, obj)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        columns = super().get_list_display(request)
+        return (*columns, "button") if self.may_flip(request) else columns
+
+    @admin.display(description="stop switch")
+    def button(self, row: Any) -> str:
+        word = "Resume" if row.paused else "Stop"
+        tone = " resume" if row.paused else ""
+        return format_html('<a class="switch{}" href="{}" aria-label="{} {}">{}…</a>', tone, self._url(row), word,
+                           self._named(row), word)  # fmt: skip
+
+    def _named(self, row: Any) -> str:
+        return str(row) if isinstance(row, Tenant) else "the whole site"
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -68,7 +87,7 @@ class Switched(ReadOnly):
             messages.error(request, "A reason is needed, in plain text.")
         context = {
             **self.admin_site.each_context(request), "opts": self.opts, "row": row, "stops": self.stops,
-            "title": f"Stop switch: {row if isinstance(row, Tenant) else 'the whole site'}", "subtitle": None,
+            "title": f"Stop switch: {self._named(row)}", "subtitle": None,
             "max_reason": switches.MAX_REASON, "switch": self._url(row),
         }  # fmt: skip
         request.current_app = self.admin_site.name
@@ -136,7 +155,8 @@ class AgentProfileAdmin(ReadOnly):
 
     @admin.display(description="document")
     def as_json(self, row: AgentProfile) -> str:
-        return format_html("<pre>{}</pre>", storable(json.dumps(row.document, indent=2, ensure_ascii=False)))
+        words = storable(json.dumps(row.document, indent=2, ensure_ascii=False))
+        return format_html('<pre tabindex="0">{}</pre>', words)
 
 
 @admin.register(StaffTenant)

@@ -25,6 +25,14 @@ def staff(request: HttpRequest) -> User:
     return cast("User", request.user)
 
 
+def tenants_of(request: HttpRequest) -> set[str] | None:
+    """Ids of the tenants this user sees, None for all of them; asked of the database once a request."""
+    kept: dict[str, set[str] | None] = request.__dict__.setdefault("_tenants_seen", {})
+    if "seen" not in kept:
+        kept["seen"] = visible_tenants(staff(request))
+    return kept["seen"]
+
+
 class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
     """A list and a page to look at. `tenant_lookup` names the column that holds the tenant's id."""
 
@@ -35,7 +43,7 @@ class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
-        tenants = visible_tenants(staff(request))
+        tenants = tenants_of(request)
         return rows if tenants is None else rows.filter(**{f"{self.tenant_lookup}__in": tenants})
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -69,7 +77,7 @@ class TenantFilter(admin.SimpleListFilter):
     parameter_name = "tenant"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        tenants = visible_tenants(staff(request))
+        tenants = tenants_of(request)
         rows = Tenant.objects.all() if tenants is None else Tenant.objects.filter(pk__in=tenants)
         return [(pk, pk) for pk in rows.order_by("pk").values_list("pk", flat=True)[:200]]
 

@@ -77,6 +77,9 @@ class ServiceToken(AbstractAuthToken):  # type: ignore[misc]
     name = models.CharField(max_length=100)
     scopes = models.CharField(max_length=200)
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.tenant_id})"  # the library's own names a token by its hash
+
     def scope_list(self) -> list[str]:
         return self.scopes.split()
 
@@ -92,6 +95,36 @@ class StaffTenant(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user_id} at {self.tenant_id}"
+
+
+class CompanyAccount(models.Model):
+    """Who a user is at the company's identity provider: its issuer and the subject it never gives to another."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="company_account")
+    issuer = models.CharField(max_length=300)
+    subject = models.CharField(max_length=255)
+    created_at = models.DateTimeField()
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="company_account_once")]
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.subject} at {self.issuer}"
+
+
+class SignInTries(models.Model):
+    """Tries to sign in under one name from one address, and until when the next one waits; the key is a hash."""
+
+    key = models.CharField(primary_key=True, max_length=64)
+    tries = models.PositiveIntegerField(default=0)
+    until = models.DateTimeField()
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["at"], name="sign_in_tries_by_time")]
+        default_permissions = ()
 
 
 def visible_tenants(user: User) -> set[str] | None:
@@ -112,5 +145,6 @@ def parsed(document: Any) -> profiles.Profile:
     profile = profiles.parse(document)
     commerce = profile.commerce
     named = (commerce.read_token_env, commerce.write_token_env) if commerce is not None else ()
-    redaction.learn(*named, *profile.secrets.values())
+    outside = (profile.webhook_secret_env, profile.notify.webhook_env)
+    redaction.learn(*named, *profile.secrets.values(), *(name for name in outside if name))
     return profile

@@ -14,25 +14,19 @@ from agentsite import clock, dbtime
 from agentsite.canonical import sha256
 from agentsite.tenants.models import Site, Tenant
 from agentsite.text import visible
-from approvals import labels, permits, queue
+from approvals import labels, permits, queue, reasons, risk
+from approvals.admin.following import MAX_EVENTS, Pair, Progress, progress, timeline
+from approvals.admin.rereading import shown as shown_changes
+from approvals.changes import Change
 from approvals.models import Approval, Decision
 from approvals.states import Approved
-from runs.models import LIVE_VALUES, Event, Input, Run, Write
+from runs.models import Input, Run
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-MAX_EVENTS = 200
 MAX_MESSAGES = 30
-# At rest whoever waits for it: nothing will change until somebody does something.
-RESTING = frozenset({"waiting_reply", "waiting_dependency", "approval_expired"})
-UNDER_WAY = frozenset({"intent", "sent", "unknown", "pending"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    label: str
-    value: str
+RISK_TONE = {risk.ORDINARY: "plain", risk.RAISED: "wait", risk.HIGH: "bad"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +63,28 @@ class DecisionRow:
     decision: str
     at: datetime
     reason: str
+    code: str
+    attested: str
     refusal: str
     address: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What became of the run; `rest` is true when nothing more will happen by itself."""
+class Risk:
+    """How much care this needs, and what makes it so."""
 
-    headline: str
+    name: str
     tone: str
-    rest: bool
-    rows: tuple[Pair, ...]
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reread:
+    """The last time the live facts were read again: what moved since the proposal, or why nothing was read."""
+
+    at: str
+    changes: tuple[Change, ...]
+    error: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,9 @@ class Screen:
     words: str
     live_facts: tuple[Pair, ...]
     facts_read_at: str
+    reread: Reread
+    may_reread: bool
+    risk: Risk
     said: tuple[Said, ...]
     shown_later: tuple[Said, ...]
     earlier: Approval | None
@@ -135,11 +142,12 @@ def build(approval: Approval, user: User) -> Screen:
         rule=labels.rule(approval.rule, approval.currency), status=_status(approval, now),
         tone=labels.tone(approval.status), expires_in=labels.duration((approval.expires_at - now).total_seconds()),
         action_rows=tuple(_pairs(approval.args)), hash_short=labels.short_hash(approval.action_hash),
-        screen_hash=screen_hash(approval), panel=_panel(approval, user, now),
+        screen_hash=screen_hash(approval), panel=panel(approval, user),
         evidence=tuple(_evidence(e, now) for e in approval.evidence),
         checks=tuple(_check(c, approval.currency) for c in approval.checks),
         words=_words(approval),
         live_facts=tuple(_live_facts(approval)), facts_read_at=str(approval.facts.get("read_at", "")),
+        reread=_reread(approval), may_reread=_may_reread(approval, user), risk=_risk(approval),
         said=_said(run), shown_later=tuple(_shown(m) for m in approval.messages_shown),
         earlier=Approval.objects.filter(pk=approval.earlier).first() if approval.earlier else None,
         decisions=tuple(d for d in decided if not d.refusal), attempts=tuple(d for d in decided if d.refusal),
@@ -155,58 +163,11 @@ def run_of(approval: Approval) -> Run | None:
 def screen_hash(approval: Approval) -> str:
     """The hash over everything shown that may sway a decision; ages and clocks are not in it."""
     return sha256({
-        "v": 1, "approval_id": approval.pk, "action_hash": approval.action_hash, "rule": approval.rule,
+        "v": 2, "approval_id": approval.pk, "action_hash": approval.action_hash, "rule": approval.rule,
         "checks": approval.checks, "facts": approval.facts, "evidence": approval.evidence,
         "messages_shown": approval.messages_shown, "expires_at": clock.rfc3339(approval.expires_at),
+        "changed": [c.wire() for c in shown_changes(approval)], "attestation": approval.attestation,
     })  # fmt: skip
-
-
-def timeline(run: Run | None) -> tuple[labels.EventRow, ...]:
-    """The run's newest events, oldest first."""
-    if run is None:
-        return ()
-    newest = list(Event.objects.filter(run=run).order_by("-seq")[:MAX_EVENTS])
-    return tuple(labels.event_row(e.type, e.at, run.created_at, e.meta, e.payload) for e in reversed(newest))
-
-
-def progress(approval: Approval, run: Run | None) -> Progress:
-    """What happened after the decision: run, write, refund, and what the customer was told."""
-    if run is None:
-        return Progress(headline="The run is no longer there", tone="plain", rest=True, rows=())
-    write = Write.objects.filter(approval_id=approval.pk).first()
-    taken_up = run.status != "awaiting_approval" or run.approval_id != approval.pk
-    saved = not taken_up and approval.status in (Approved.APPROVED, Approved.REJECTED)
-    return Progress(
-        headline="Decision saved; a worker picks it up" if saved else labels.run_status(run.status),
-        tone=labels.tone(run.status),
-        rest=_rests(run, write, taken_up, approval), rows=tuple(_progress_rows(run, write)),
-    )  # fmt: skip
-
-
-def _rests(run: Run, write: Write | None, taken_up: bool, approval: Approval) -> bool:
-    if run.status not in LIVE_VALUES:
-        return write is None or write.state not in UNDER_WAY or run.status == "escalated"
-    if run.status == "awaiting_approval":
-        return taken_up or approval.status in (Approved.PENDING, Approved.EXPIRED)
-    return run.status in RESTING
-
-
-def _progress_rows(run: Run, write: Write | None) -> Iterable[Pair]:
-    yield Pair(label="Run", value=labels.run_status(run.status))
-    if run.waiting_for and run.status in LIVE_VALUES:
-        yield Pair(label="Waiting for", value=labels.spoken(run.waiting_for))
-    if write is not None:
-        yield Pair(label="Write", value=labels.WRITE.get(write.state, labels.spoken(write.state)))
-        yield Pair(label="Amount", value=labels.amount(write.amount_minor, write.currency))
-    if write is not None and write.refund_id:
-        yield Pair(label="Refund", value=visible(write.refund_id))
-        yield Pair(label="Refund state", value=visible(write.refund_state or "not known yet"))
-    if run.outcome:
-        yield Pair(label="Outcome", value=labels.spoken(run.outcome))
-    if run.reason:
-        yield Pair(label="Reason", value=labels.spoken(run.reason))
-    if run.reply:
-        yield Pair(label="Told to the customer", value=labels.words(run.reply))
 
 
 def _status(approval: Approval, now: datetime) -> str:
@@ -215,13 +176,36 @@ def _status(approval: Approval, now: datetime) -> str:
     return labels.status(Approved.EXPIRED if late else approval.status)
 
 
-def _panel(approval: Approval, user: User, now: datetime) -> Panel:
-    asks = approval.status == Approved.PENDING and approval.expires_at > now
+def panel(approval: Approval, user: User) -> Panel:
+    """Whether this person may decide it now."""
+    asks = approval.status == Approved.PENDING and approval.expires_at > dbtime.now()
     why = permits.objection(approval, user)
     text = f"{why.title} {why.detail}" if why else ""
     if not why and Decision.objects.filter(approval=approval, user_id=user.pk, counted=True).exists():
         text = "You have decided. A second, different person must agree before anything runs."
     return Panel(asks=asks, may=asks and not text, why_not=text if asks else "", remaining=queue.remaining(approval))
+
+
+def _reread(approval: Approval) -> Reread:
+    found = approval.reread or {}
+    error = str(found.get("error", ""))
+    return Reread(at=str(found.get("read_at", "")), changes=shown_changes(approval), error=labels.spoken(error))
+
+
+def _may_reread(approval: Approval, user: User) -> bool:
+    return approval.status == Approved.PENDING and user.has_perm(permits.DECIDE)
+
+
+def _risk(approval: Approval) -> Risk:
+    before = Approval.objects.filter(
+        run_id=approval.run_id, status=Approved.VOID, requested_at__lt=approval.requested_at
+    )
+    why = risk.why(
+        large=approval.large, required=approval.required, checks=approval.checks, void_before=before.exists(),
+        written_since=bool(approval.messages_shown),
+    )  # fmt: skip
+    name = risk.NAMES.get(approval.risk, str(approval.risk))
+    return Risk(name=name, tone=RISK_TONE.get(approval.risk, "bad"), why=tuple(words for _, words in why))
 
 
 def _pairs(values: dict[str, Any]) -> Iterable[Pair]:
@@ -306,14 +290,22 @@ def _shown(message: dict[str, Any]) -> Said:
 
 
 def _decisions(approval: Approval) -> list[DecisionRow]:
-    rows = approval.decisions.order_by("id")[:MAX_EVENTS]
+    """Every decision that counts, and the newest attempts that do not: however many there are, they hide none."""
+    refused = approval.decisions.filter(counted=False).order_by("-id")[:MAX_EVENTS]
+    rows = [*approval.decisions.filter(counted=True).order_by("id"), *reversed(refused)]
     return [
         DecisionRow(
             by=visible(d.by), decision=d.decision or "unreadable", at=d.at, reason=labels.words(d.reason),
-            refusal=d.refusal if not d.counted else "", address=visible(d.address),
+            refusal=d.refusal if not d.counted else "", address=visible(d.address), code=_reason(d.reason_code),
+            attested=labels.words(d.attested),
         )
         for d in rows
     ]  # fmt: skip
+
+
+def _reason(code: str) -> str:
+    known = reasons.KNOWN.get(code)
+    return known.label if known else visible(code)
 
 
 def _paused(tenant_id: str) -> str:

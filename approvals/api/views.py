@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import exceptions
 from rest_framework.pagination import CursorPagination
@@ -21,7 +21,7 @@ from agentsite.tenants.models import ServiceToken, visible_tenants
 from agentsite.text import storable
 from approvals import permits, queue
 from approvals.api import wire
-from approvals.models import Approval
+from approvals.models import Approval, Decision
 from approvals.states import Approved
 
 FILTERS = frozenset({"status", "cursor", "limit"})
@@ -62,7 +62,7 @@ class ApprovalsView(APIView):
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """Approvals of the tenants this person sees, in cursor pages; `status` narrows them."""
-        rows = _seen(_staff(request)).prefetch_related("decisions")
+        rows = _seen(_staff(request))
         pages = Pages()
         page = pages.paginate_queryset(_filtered(rows, request), request, view=self) or []
         links = {"next": pages.get_next_link(), "previous": pages.get_previous_link()}
@@ -84,15 +84,20 @@ class DecisionView(APIView):
 
     @extend_schema(operation_id="approvals_decide", request=wire.DecisionBody, responses=wire.ApprovalView)
     def post(self, request: Request, approval_id: str) -> Response:
-        """Approve or reject exactly the action with this hash; answers with the approval."""
+        """Approve or reject exactly the action with this hash; answers with the approval.
+
+        `attestation` must equal the approval's own where it has one and the decision is to approve. The live facts are
+        not read again here: the gate reads them before anything is sent.
+        """
         token = request.auth
         if isinstance(token, ServiceToken):
             raise _refused_token(request, token, approval_id)
         user = _person(request)
         asked = wire.body(request.data)
         queue.decide(
-            approval_id, user, asked.decision, asked.action_hash, asked.reason or "", address=_address(request)
-        )
+            approval_id, user, asked.decision, asked.action_hash, asked.reason or "", address=_address(request),
+            reason_code=asked.reason_code or "", attestation=asked.attestation or "",
+        )  # fmt: skip
         return Response(wire.approval(_found(_seen(user), approval_id)), headers=HEADERS)
 
 
@@ -114,7 +119,9 @@ def _staff(request: Request) -> User:
 
 def _seen(user: User) -> QuerySet[Approval]:
     tenants = visible_tenants(user)
-    return Approval.objects.all() if tenants is None else Approval.objects.filter(tenant_id__in=tenants)
+    rows = Approval.objects.all() if tenants is None else Approval.objects.filter(tenant_id__in=tenants)
+    # What counts alone: of attempts that do not there is no end.
+    return rows.prefetch_related(Prefetch("decisions", queryset=Decision.objects.filter(counted=True)))
 
 
 def _found(rows: QuerySet[Approval], approval_id: str) -> Approval:

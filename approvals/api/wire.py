@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from agentsite import clock
 from agentsite.refusals import Refusal
 from agentsite.text import has_forbidden, storable
-from approvals import queue
+from approvals import queue, reasons
+from approvals.answers import MAX_ATTESTATION
 from approvals.models import Approval
 from approvals.states import Approved
 
 MAX_FAULTS = 50
+CODES: list[JsonValue] = [*reasons.CODES]
 
 
 class View(BaseModel):
@@ -28,6 +30,8 @@ class DecisionBody(View):
     decision: Literal["approve", "reject"]
     action_hash: Annotated[str, Field(strict=True, min_length=1, max_length=80)]
     reason: Annotated[str, Field(strict=True, max_length=queue.MAX_REASON)] | None = None
+    reason_code: Annotated[str, Field(strict=True, max_length=40, json_schema_extra={"enum": CODES})] | None = None
+    attestation: Annotated[str, Field(strict=True, max_length=2 * MAX_ATTESTATION)] | None = None
 
 
 class ActionView(View):
@@ -60,6 +64,8 @@ class ApprovalView(View):
     decided_at: str | None
     decided_by: str | None
     reason: str
+    reason_code: str
+    attestation: str
     required: int
     remaining: int
     decisions: list[DecisionView]
@@ -79,7 +85,8 @@ def approval(row: Approval) -> dict[str, Any]:
         tool=row.tool, action=ActionView(tool=row.tool, args=row.args), action_hash=row.action_hash,
         evidence=row.evidence, checks=row.checks, rule=row.rule, expires_at=at(row.expires_at),
         requested_at=at(row.requested_at), decided_at=at(row.decided_at) if row.decided_at else None,
-        decided_by=row.decided_by, reason=row.reason, required=row.required, remaining=queue.remaining(row),
+        decided_by=row.decided_by, reason=row.reason, reason_code=row.reason_code,
+        attestation=row.attestation, required=row.required, remaining=queue.remaining(row),
         decisions=[
             DecisionView(by=d.by, decision=d.decision, at=at(d.at), reason=d.reason)
             for d in row.decisions.all()

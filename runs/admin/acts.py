@@ -14,8 +14,8 @@ from agentsite.text import has_forbidden
 from runs import store
 from runs.errors import RunEnded
 from runs.models import LIVE_VALUES, OPEN_WRITES, Run, Write
-from runs.store.admit import STAFF
 from runs.store.by_hand import MAX_NOTE, MAX_TEXT, RESOLVED, may_finish
+from runs.store.tell import STAFF
 
 PERMISSION = "runs.operate_run"
 UNDER_WAY = ("executing", "executed", "verified")
@@ -144,8 +144,8 @@ def offered(run: Run) -> list[Act]:
     return [act for act in ACTS.values() if act.offered(run)]
 
 
-def perform(act: Act, run: Run, form: Form, by: str) -> str:
-    """Do it, once, with its reason on the record. Raises Refusal."""
+def check(act: Act, form: Form) -> None:
+    """What a person sent, whatever run it is for. Raises Refusal."""
     if form.reason not in act.reasons:
         raise Refusal(400, "reason-missing", "Choose a reason.")
     if form.reason == "other" and not form.note.strip():
@@ -154,6 +154,11 @@ def perform(act: Act, run: Run, form: Form, by: str) -> str:
         raise Refusal(400, "forbidden-characters", "The text holds characters that cannot be stored.")
     if len(form.note) > MAX_NOTE or len(form.text) > MAX_TEXT:
         raise Refusal(400, "too-long", "The text is too long.", f"{MAX_NOTE} for the note, {MAX_TEXT} to say.")
+
+
+def perform(act: Act, run: Run, form: Form, by: str) -> str:
+    """Do it, once, with its reason on the record. Raises Refusal."""
+    check(act, form)
     if not act.offered(run):
         raise Refusal(409, "not-offered", "This run no longer allows that.", f"It is {run.status}.")
     return act.do(run, form, by)

@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -23,8 +23,9 @@ from agentsite.tenants.console import ReadOnly, TenantFilter, staff
 from agentsite.text import visible
 from approvals import labels
 from runs import store
+from runs.admin import bulk, lists
 from runs.backends import backend_of
-from runs.models import LIVE_VALUES, OPEN_WRITES, WRITE_STATES, Event, Write
+from runs.models import OPEN_WRITES, WRITE_STATES, Event, Write
 from runs.store.by_hand import MAX_SEEN, may_settle, quiet_until
 
 PERMISSION = "runs.settle_write"
@@ -39,32 +40,28 @@ REASONS = {
 
 
 class StateFilter(admin.SimpleListFilter):
-    """States by their names for people; `open` is every one whose end is not known."""
+    """States by their names for people, and the saved views."""
 
     title = "state"
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("open", "Open"), ("settle", "For a person"), *((s, labels.spoken(s)) for s in WRITE_STATES)]
+        return [*((v.slug, v.name) for v in lists.WRITE_VIEWS), *((s, labels.spoken(s)) for s in WRITE_STATES)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Write]) -> QuerySet[Write]:
         chosen = self.value()
-        if chosen == "settle":
-            return queryset.filter(for_a_person())
-        if chosen == "open":
-            return queryset.filter(state__in=OPEN_WRITES)
+        view = next((v for v in lists.WRITE_VIEWS if v.slug == chosen), None)
+        if view is not None:
+            return queryset.filter(view.holds())
         return queryset.filter(state=chosen) if chosen else queryset
-
-
-def for_a_person() -> Q:
-    """Open writes that their run no longer settles, or that nobody can tell."""
-    return Q(state="unknown") | (Q(state__in=OPEN_WRITES) & ~Q(run__status__in=LIVE_VALUES))
 
 
 @admin.register(Write)
 class WriteAdmin(ReadOnly):
     """Side effects, newest first, each with what is known of it."""
 
+    change_list_template = "admin/runs/change_list.html"
+    actions = ("look_again",)
     list_display = ("amount", "state_named", "order", "payment", "refund", "request", "tenant_name", "intended")
     list_filter = (StateFilter, TenantFilter)
     list_select_related = ("run",)
@@ -74,6 +71,19 @@ class WriteAdmin(ReadOnly):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Write]:
         return super().get_queryset(request).defer("args", "body", "result")
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        chosen = request.GET.get("state", "")
+        tabs = lists.tabs(lists.WRITE_VIEWS, "state", chosen, lambda: self.get_queryset(request), "All writes")
+        more = {"tabs": list(tabs), "view_says": lists.says(lists.WRITE_VIEWS, chosen)}
+        return super().changelist_view(request, {**more, **(extra_context or {})})
+
+    def has_settle_permission(self, request: HttpRequest) -> bool:
+        return staff(request).has_perm(PERMISSION)
+
+    @admin.action(description="Look again now", permissions=["settle"])
+    def look_again(self, request: HttpRequest, queryset: QuerySet[Write]) -> None:
+        bulk.look_again(request, queryset, look)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ from agentsite import clock
 from agentsite.refusals import Refusal
 from agentsite.tenants.profiles import Paper
 from agentsite.text import storable
+from runs.attachments import Attachments
 from runs.contracts import ID_PATTERN, CleanText, Goal, Id
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -24,6 +25,7 @@ Fault = dict[str, Any]
 FORBIDDEN = re.compile("[\x00\ud800-\udfff]")
 MAX_FAULTS = 50
 MAX_POINTER_CHARS = 300
+MAX_SEQ = 2_147_483_647
 
 
 class MessageBody(Paper):
@@ -31,6 +33,7 @@ class MessageBody(Paper):
 
     text: Goal
     message_id: Id | None = None
+    attachments: Attachments | None = None
 
 
 class FeedbackBody(Paper):
@@ -126,6 +129,14 @@ def integer(query: QueryDict, name: str, *, default: int, least: int, most: int)
     if not re.fullmatch("[0-9]{1,10}", text) or not least <= int(text) <= most:
         raise invalid([_fault(f"/{name}", "out_of_range", f"a whole number from {least} to {most}")])
     return int(text)
+
+
+def last_event_id(header: str | None) -> int:
+    """The sequence number a client of a stream saw last; 0 without the header. Raises Refusal 400."""
+    text = (header or "").strip() or "0"
+    if not re.fullmatch("[0-9]{1,10}", text):
+        raise invalid([_fault("/Last-Event-ID", "out_of_range", "the id of an event of this stream")])
+    return min(int(text), MAX_SEQ)
 
 
 def identifier(query: QueryDict, name: str) -> str | None:

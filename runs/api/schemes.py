@@ -23,4 +23,5 @@ class StaffScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
         name = settings.SESSION_COOKIE_NAME
-        return {"type": "apiKey", "in": "cookie", "name": name, "description": "A signed-in member of staff."}
+        words = "A signed-in member of staff. What changes something also needs the header X-CSRFToken."
+        return {"type": "apiKey", "in": "cookie", "name": name, "description": words}

@@ -5,16 +5,36 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
 from agentsite import clock
 from agentsite.money import Money
 from approvals.models import Approval
+from approvals.states import Approved
 from runs import budgets, reply, store
-from runs.models import Event, Observation, Run, Write
+from runs.customer import links
+from runs.models import WAITS, WRITE_STATES, Attachment, Event, Input, Observation, Run, Write
+from runs.states import Status
 from tools.contracts import Json
+
+OUTCOMES = (
+    "refunded", "partly_refunded", "refund_failed", "no_refund_due", "answered", "rejected", "cancelled",
+    "handed_to_staff", "resolved_by_staff",
+)  # fmt: skip
+
+
+def _one_of(*words: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": list(words)})
+
+
+StatusWord = Annotated[str, _one_of(*(status.value for status in Status))]
+WaitWord = Annotated[str, _one_of(*WAITS)]
+OutcomeWord = Annotated[str, _one_of(*OUTCOMES)]
+ApprovalWord = Annotated[str, _one_of(*(status.value for status in Approved))]
+WriteWord = Annotated[str, _one_of(*WRITE_STATES)]
+Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 
 
 class View(BaseModel):
@@ -37,7 +57,7 @@ class UsageView(View):
     active_ms: int
 
 
-class ActionView(View):
+class PendingActionView(View):
     tool: str
     args: dict[str, Any]
     evidence: list[str]
@@ -46,15 +66,15 @@ class ActionView(View):
 
 class RunApprovalView(View):
     approval_id: str
-    status: str
+    status: ApprovalWord
     action_hash: str
-    expires_at: str
+    expires_at: Moment
     approver: str | None
 
 
 class WriteView(View):
     key: str
-    state: str
+    state: WriteWord
     result: dict[str, Any] | None
     refund_id: str | None
     amount: MoneyView
@@ -68,20 +88,29 @@ class VersionsView(View):
     release: str | None
 
 
+class AttachmentView(View):
+    id: str
+    message: str | None
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+
+
 class RunView(View):
     run_id: str
     request_id: str
     trace_id: str
     tenant_id: str
     agent: str
-    status: str
-    waiting_for: str | None
+    status: StatusWord
+    waiting_for: WaitWord | None
     version: int
-    outcome: str | None
+    outcome: OutcomeWord | None
     reason: str | None
     contract: dict[str, Any]
     usage: UsageView
-    pending_action: ActionView | None
+    pending_action: PendingActionView | None
     approval: RunApprovalView | None
     writes: list[WriteView]
     verification: dict[str, Any] | None
@@ -89,15 +118,16 @@ class RunView(View):
     customer_message: str
     reply: str | None
     customer_url: str | None
-    created_at: str
-    updated_at: str
-    completed_at: str | None
+    attachments: list[AttachmentView]
+    created_at: Moment
+    updated_at: Moment
+    completed_at: Moment | None
 
 
 class EventView(View):
     seq: int
     type: str
-    at: str
+    at: Moment
     span: str | None
     version: int
     data: dict[str, Any]
@@ -112,7 +142,7 @@ class ObservationView(View):
     args: dict[str, Any]
     content: Any
     content_hash: str
-    fetched_at: str
+    fetched_at: Moment
     took_ms: int
 
 
@@ -136,7 +166,7 @@ class MessageView(View):
     run_id: str
     message_id: str
     seq: int
-    status: str
+    status: StatusWord
 
 
 class FeedbackView(View):
@@ -145,22 +175,45 @@ class FeedbackView(View):
     text: str
 
 
-def run(row: Run) -> Json:
+def run(row: Run, *, link: bool = True) -> Json:
     """One run as the contract shows it."""
-    return runs([row])[0]
+    return runs([row], link=link)[0]
 
 
-def runs(rows: list[Run]) -> list[Json]:
-    """Runs as the contract shows them, with one query for all their approvals and one for all their writes."""
+def runs(rows: list[Run], *, link: bool = True) -> list[Json]:
+    """Runs as the contract shows them, with one query for all their approvals and one for all their writes.
+
+    The customer's link is for those alone who may write to the run: it lets its holder speak as the customer.
+    """
     ids = [row.id for row in rows]
     approvals = {a.run_id: a for a in Approval.objects.filter(run_id__in=ids).order_by("requested_at", "id")}
     writes: dict[Any, list[Write]] = defaultdict(list)
     for write in Write.objects.filter(run_id__in=ids).order_by("intent_at", "key"):
         writes[write.run_id].append(write)
-    return [_run(row, approvals.get(row.id), writes[row.id]).model_dump() for row in rows]
+    files = _attachments(ids)
+    shown = [_run(row, approvals.get(row.id), writes[row.id], files[row.id]).model_dump() for row in rows]
+    return shown if link else [{**one, "customer_url": None} for one in shown]
 
 
-def _run(row: Run, approval: Approval | None, writes: list[Write]) -> RunView:
+def _attachments(run_ids: list[Any]) -> dict[Any, list[AttachmentView]]:
+    """The files of each run by reference, the request's own first; `message` is the id of the one they came with."""
+    found: dict[Any, list[AttachmentView]] = defaultdict(list)
+    kept = Attachment.objects.filter(run_id__in=run_ids).defer("content")
+    rows = sorted(kept, key=lambda a: (a.input_seq or 0, a.position))
+    seqs = [a.input_seq for a in rows if a.input_seq is not None]
+    inputs = Input.objects.filter(run_id__in=run_ids, seq__in=seqs) if seqs else ()
+    messages = {(i.run_id, i.seq): i.message_id for i in inputs}
+    for a in rows:
+        message = messages.get((a.run_id, a.input_seq)) if a.input_seq is not None else None
+        found[a.run_id].append(
+            AttachmentView(
+                id=str(a.id), message=message, name=a.name, media_type=a.media_type, size=a.size, sha256=a.sha256
+            )
+        )
+    return found
+
+
+def _run(row: Run, approval: Approval | None, writes: list[Write], files: list[AttachmentView]) -> RunView:
     run_id = str(row.id)
     return RunView(
         run_id=run_id, request_id=row.request_id, trace_id=row.trace_id, tenant_id=row.tenant_id, agent=row.agent,
@@ -168,8 +221,8 @@ def _run(row: Run, approval: Approval | None, writes: list[Write]) -> RunView:
         contract=row.contract, usage=_usage(row), pending_action=_action(row.pending_action),
         approval=_approval(approval), writes=[_write(w) for w in writes], verification=row.verification,
         versions=_versions(row), customer_message=reply.customer_message(store.story(run_id)), reply=row.reply,
-        customer_url=None, created_at=clock.rfc3339(row.created_at), updated_at=clock.rfc3339(row.updated_at),
-        completed_at=_moment(row.completed_at),
+        customer_url=links.url(row.id, row.created_at), attachments=files, created_at=clock.rfc3339(row.created_at),
+        updated_at=clock.rfc3339(row.updated_at), completed_at=_moment(row.completed_at),
     )  # fmt: skip
 
 
@@ -185,10 +238,10 @@ def _usage(row: Run) -> UsageView:
     )  # fmt: skip
 
 
-def _action(pending: Json | None) -> ActionView | None:
+def _action(pending: Json | None) -> PendingActionView | None:
     if pending is None:
         return None
-    return ActionView(
+    return PendingActionView(
         tool=pending["tool"], args=pending["args"], evidence=pending["evidence"],
         idempotency_key=pending["idempotency_key"],
     )  # fmt: skip

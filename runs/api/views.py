@@ -10,9 +10,10 @@ from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils.http import parse_etags
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -20,28 +21,24 @@ from rest_framework.views import APIView
 from agentsite import canonical, queues
 from agentsite.refusals import Refusal
 from runs import admission, store
-from runs.api import auth, bodies, pages, serial
+from runs.api import auth, bodies, pages, parameters, serial, waiting
+from runs.attachments import MAX_RUN_FILES, NewAttachment, taken
 from runs.contracts import RunRequest
-from runs.errors import RunEnded
-from runs.models import Event, Input, Observation, Run
-from runs.store import AppendedInput, clean
+from runs.errors import RunEnded, TooManyFiles
+from runs.models import Event, Observation, Run
+from runs.store import AppendedInput
 from tools.contracts import Json
 
 RETRY_AFTER_S = 1
 EVENTS_LIMIT, OBSERVATIONS_LIMIT = 200, 50
-MAX_SEQ = 2_147_483_647
+MAX_WAIT_S = 20
 HEADERS = {"Cache-Control": "private, no-cache"}
 CANCEL_ID = "cancel"
-
-
-def _query(name: str, kind: Any = OpenApiTypes.STR, words: str = "") -> OpenApiParameter:
-    return OpenApiParameter(name, kind, OpenApiParameter.QUERY, description=words)
 
 
 class ApiView(APIView):
     """What every view of this API has in common."""
 
-    throttle_classes = [auth.CallerThrottle]
     content_negotiation_class = auth.AlwaysJson
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
@@ -62,8 +59,8 @@ class ApiView(APIView):
         return row
 
 
-def _shown(row: Run, *, status: int = 200, **headers: str) -> Response:
-    body = serial.run(row)
+def _shown(row: Run, caller: auth.Caller, *, status: int = 200, **headers: str) -> Response:
+    body = serial.run(row, link=caller.writes)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(body, status=status, headers={**HEADERS, "ETag": _etag(body), **named})
 
@@ -85,7 +82,7 @@ class RunsView(ApiView):
 
     @extend_schema(
         operation_id="runs_create", request=RunRequest, responses={202: serial.RunView, 200: serial.RunView},
-        parameters=[OpenApiParameter("Idempotency-Key", OpenApiTypes.STR, OpenApiParameter.HEADER)],
+        parameters=[parameters.header("Idempotency-Key", "Where sent, it must equal `request_id`.")],
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Admit a run: 202 for a new one, 200 with the run as it is now for the same request again."""
@@ -100,12 +97,12 @@ class RunsView(ApiView):
         row = Run.objects.get(id=created.run_id)
         place = _location(created.run_id)
         if created.new:
-            return _shown(row, status=202, Location=place, Retry_After=str(RETRY_AFTER_S))
-        return _shown(row, Location=place, Idempotency_Replayed="true")
+            return _shown(row, caller, status=202, Location=place, Retry_After=str(RETRY_AFTER_S))
+        return _shown(row, caller, Location=place, Idempotency_Replayed="true")
 
     @extend_schema(
         operation_id="runs_list", responses=serial.RunPage,
-        parameters=[_query(name) for name in sorted(pages.FILTERS)],
+        parameters=parameters.FILTERS,
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """Runs, newest first, in cursor pages; `status` takes several, separated by commas."""
@@ -115,7 +112,7 @@ class RunsView(ApiView):
         page = pages.page(pages.filtered(pages.visible(caller.tenants), query), query)
         return Response(
             {
-                "results": serial.runs(page.rows),
+                "results": serial.runs(page.rows, link=caller.writes),
                 "next": _link(request, "cursor", page.next),
                 "previous": _link(request, "cursor", page.previous),
             },
@@ -133,14 +130,24 @@ def _link(request: Request, name: str, value: str | int | None) -> str | None:
 
 class RunView(ApiView):
     @extend_schema(
-        operation_id="runs_retrieve", responses={200: serial.RunView, 304: None}, parameters=[_query("wait")]
+        operation_id="runs_retrieve",
+        responses={200: serial.RunView, 304: None},
+        parameters=[
+            parameters.number("wait", 0, MAX_WAIT_S, "Seconds to wait for a change of what is known."),
+            parameters.header("If-None-Match", "The ETag of the state the client knows: 304 while nothing changed."),
+        ],
     )
     def get(self, request: Request, run_id: str) -> Response:
         """The run as it is now. `If-None-Match` with its ETag answers 304 while nothing changed."""
         caller = auth.reader(request)
         bodies.only(request.query_params, frozenset({"wait"}))
-        response = _shown(self.found(caller, run_id))
-        if _unchanged(request, response["ETag"]):
+        seconds = bodies.integer(request.query_params, "wait", default=0, least=0, most=MAX_WAIT_S)
+        run = self.found(caller, run_id)
+        poll = waiting.LongPoll(request, caller, run, seconds)
+        response = _shown(run, caller)
+        unchanged = _unchanged(request, response["ETag"])
+        poll.wait(response["ETag"], known=unchanged if "If-None-Match" in request.headers else None)
+        if unchanged:
             return Response(status=304, headers={**HEADERS, "ETag": response["ETag"]})
         return response
 
@@ -152,22 +159,34 @@ def _unchanged(request: Request, etag: str) -> bool:
 
 class EventsView(ApiView):
     @extend_schema(
-        operation_id="runs_events", responses=serial.EventPage,
-        parameters=[_query("after", OpenApiTypes.INT), _query("limit", OpenApiTypes.INT)],
+        operation_id="runs_events",
+        responses={
+            (200, "application/json"): serial.EventPage, (200, "text/event-stream"): OpenApiTypes.STR,
+            204: OpenApiResponse(description="A stream of a run that has ended and is known whole."),
+        },
+        parameters=[
+            parameters.AFTER, parameters.number("limit", 1, EVENTS_LIMIT, "Of a page; a stream has no limit."),
+            parameters.header("Last-Event-ID", "Of a stream: the last `id` that was seen.", pattern="^[0-9]{1,10}$"),
+        ],
     )  # fmt: skip
-    def get(self, request: Request, run_id: str) -> Response:
-        """What happened, in order, after the sequence number `after`."""
-        run = self.found(auth.reader(request), run_id)
+    def get(self, request: Request, run_id: str) -> HttpResponseBase:
+        """What happened, in order, after the sequence number `after`: a page, or a stream that goes on."""
+        caller = auth.reader(request)
+        run = self.found(caller, run_id)
         after, limit = _window(request, EVENTS_LIMIT)
+        if waiting.wants_stream(request):
+            return waiting.stream(request, run, caller.by, after)
         found = list(Event.objects.filter(run=run, seq__gt=after).order_by("seq")[: limit + 1])
         more = found[limit - 1].seq if len(found) > limit else None
-        return _results(request, serial.events(found[:limit]), more)
+        response = _results(request, serial.events(found[:limit]), more)
+        response["Vary"] = "Accept"
+        return response
 
 
 class ObservationsView(ApiView):
     @extend_schema(
         operation_id="runs_observations", responses=serial.ObservationPage,
-        parameters=[_query("after", OpenApiTypes.INT), _query("limit", OpenApiTypes.INT)],
+        parameters=[parameters.AFTER, parameters.number("limit", 1, OBSERVATIONS_LIMIT)],
     )  # fmt: skip
     def get(self, request: Request, run_id: str) -> Response:
         """What the run was told, in order, after the position `after`."""
@@ -181,7 +200,7 @@ class ObservationsView(ApiView):
 def _window(request: Request, most: int, *, default: int = 0) -> tuple[int, int]:
     query = request.query_params
     bodies.only(query, frozenset({"after", "limit"}))
-    after = bodies.integer(query, "after", default=default, least=0, most=MAX_SEQ)
+    after = bodies.integer(query, "after", default=default, least=0, most=bodies.MAX_SEQ)
     return after, bodies.integer(query, "limit", default=most, least=1, most=most)
 
 
@@ -196,23 +215,26 @@ class MessagesView(ApiView):
         caller = auth.client(request)
         body = bodies.parse(bodies.MessageBody, request.data)
         run = self.found(caller, run_id)
-        message_id = body.message_id or uuid.uuid4().hex
+        message_id, files = body.message_id or uuid.uuid4().hex, taken(body.attachments)
         try:
-            left = store.append_input(run_id, kind="message", message_id=message_id, text=body.text, by=caller.by)
+            left = store.append_input(
+                run_id, kind="message", message_id=message_id, text=body.text, by=caller.by, files=files
+            )
         except RunEnded:
             raise Refusal(409, "run-ended", "The run has ended.", "It takes no more messages.") from None
+        except TooManyFiles:
+            detail = f"At most {MAX_RUN_FILES} come with one run and its messages."
+            raise Refusal(409, "too-many-files", "The run has no room for these files.", detail) from None
         if left.new:
             _hint(run_id, left)
         else:
-            _same_words(run, message_id, body.text)
+            _same_words(run, message_id, body.text, files)
         shown = {"run_id": run_id, "message_id": message_id, "seq": left.seq, "status": left.status}
         return Response(shown, status=202, headers={**HEADERS, "Location": _location(run_id)})
 
 
-def _same_words(run: Run, message_id: str, text: str) -> None:
-    stored = Input.objects.values_list("text", flat=True).get(run=run, kind="message", message_id=message_id)
-    # Both as the store keeps words now: it may have learned of a secret since.
-    if clean.said(stored, run.tenant_id, run.agent) != clean.said(text, run.tenant_id, run.agent):
+def _same_words(run: Run, message_id: str, text: str, files: tuple[NewAttachment, ...]) -> None:
+    if not store.same_message(run, message_id, text, files):
         raise Refusal(
             422, "message-id-reused", "This message_id belongs to another message.", "",
             [{"pointer": "/message_id", "code": "reused", "detail": "choose a new message_id for a new message"}],
@@ -252,4 +274,4 @@ class CancelView(ApiView):
         if left is not None and left.new:
             _hint(run_id, left)
         run.refresh_from_db()
-        return _shown(run, status=202, Location=_location(run_id))
+        return _shown(run, caller, status=202, Location=_location(run_id))

@@ -1,6 +1,7 @@
-"""Control: why a run did what it did, from its record alone. Reads rows, asks nothing live, writes nothing."""
+"""Control: why a run did what it did and what its model was sent, by the record. Asks nothing live, writes nothing."""
 
-from runs.explain.record import Record, explain, read
+from runs.explain.prompts import Rebuilt, rebuilt
+from runs.explain.record import Record, erased, explain, read
 from runs.explain.values import Explanation
 
-__all__ = ["Explanation", "Record", "explain", "read"]
+__all__ = ["Explanation", "Rebuilt", "Record", "erased", "explain", "read", "rebuilt"]

@@ -77,7 +77,14 @@ def explain(record: Record) -> Explanation:
         proposals=tuple(_proposed(t) for t in record.turns), gate=gate, approvals=approvals, writes=writes,
         verification=run.verification, reply=run.reply, customer_message=reply.customer_message(record.story),
         answer=answer.paragraph(run.status, run.outcome, run.reason, record.story, gate, approvals, writes),
+        erased=erased(run),
     )  # fmt: skip
+
+
+def erased(run: Run) -> dict[str, str]:
+    """When a class of the run's data was erased, by class; what is still kept is not named."""
+    known = {"conversation": run.conversation_erased_at, "evidence": run.evidence_erased_at}
+    return {kind: clock.rfc3339(at) for kind, at in known.items() if at is not None}
 
 
 def _time(moment: datetime | None) -> str | None:
@@ -99,6 +106,8 @@ def _read(o: SeenObservation, until: datetime) -> Read:
 
 
 def _fact(o: SeenObservation) -> str:
+    if o.erased:
+        return "erased; the hash of it remains"
     content = o.content if isinstance(o.content, dict) else {}
     if o.kind == "message":
         return f"the customer wrote: {visible(str(content.get('text', '')))}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from tools.contracts import Json
 
@@ -135,6 +136,8 @@ class Explanation:
     reply: str | None
     customer_message: str
     answer: str
+    erased: Mapping[str, str] = field(default_factory=dict)
+    """When a class of the run's data was erased, by class."""
 
     def wire(self) -> Json:
         """The same as JSON values."""

@@ -13,7 +13,8 @@ from agentsite.tenants.models import ServiceToken, StaffTenant
 APPROVERS, SENIOR, OPERATORS, AUDITORS = "approvers", "senior approvers", "operators", "auditors"
 VIEWS = (
     "approvals.view_approval", "approvals.view_decision", "runs.view_run", "runs.view_event", "runs.view_write",
-    "runs.view_observation", "runs.view_turn", "tenants.view_tenant", "tools.view_policydocument",
+    "runs.view_observation", "runs.view_turn", "runs.view_webhook", "approvals.view_notice", "tenants.view_tenant",
+    "tools.view_policydocument",
 )  # fmt: skip
 READ_ONLY = ("runs.view_attempt", "runs.view_qualification", "tenants.view_agentprofile", "tools.view_breaker")
 GROUPS: dict[str, tuple[str, ...]] = {

@@ -37,6 +37,7 @@ class Webhook(models.Model):
     type = models.CharField(max_length=40)
     seq = models.PositiveIntegerField()
     url = models.CharField(max_length=2000)
+    host = models.CharField(max_length=270, default="", db_default="")
     body = models.TextField()
     state = models.CharField(max_length=10, default="due", choices=[(s, s) for s in ("due", "delivered", "dead")])
     due_at = models.DateTimeField(null=True)

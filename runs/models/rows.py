@@ -106,6 +106,17 @@ class Run(models.Model):
             models.Index(fields=["completed_at"], name="run_words_kept", condition=Q(conversation_erased_at=None)),
             models.Index(fields=["completed_at"], name="run_evidence_kept", condition=Q(evidence_erased_at=None)),
             models.Index(fields=["created_at"], name="run_by_time"),
+            # For staff, who look at what has ended: entered once, at a run's end, so that no step pays for them.
+            models.Index(
+                fields=["completed_at", "tenant", "status", "outcome", "reason"],
+                name="run_ended",
+                condition=Q(completed_at__isnull=False),
+            ),
+            models.Index(
+                fields=["status", "outcome", "reason", "tenant", "completed_at"],
+                name="run_ended_as",
+                condition=Q(completed_at__isnull=False),
+            ),
         ]
         permissions = [
             ("operate_run", "Can retry, escalate, cancel, ask again or finish a run by hand"),

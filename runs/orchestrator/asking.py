@@ -133,11 +133,12 @@ class _Asking:
             self.happened("route.passed_over", route=route, error=room)
             return None
         self.happened("model.called", route=route)
+        began = self._ports.monotonic()
         try:
             self._ports.leave_database()
             result = self._ports.complete(self._call_of(route, room.max_output_tokens))
         except ModelError as failed:
-            self._failed(route, failed)
+            self._failed(route, failed, round((self._ports.monotonic() - began) * 1000))
             return None
         self._requests += 1
         return result
@@ -163,7 +164,7 @@ class _Asking:
             timeout_s=self._left_s(), max_output_tokens=max_output_tokens,
         )  # fmt: skip
 
-    def _failed(self, route: str, failed: ModelError) -> None:
+    def _failed(self, route: str, failed: ModelError, took_ms: int) -> None:
         self._errors.append(failed)
         self._requests += failed.slug not in UNASKED
         spent = budgets.of_failed(
@@ -172,7 +173,8 @@ class _Asking:
         )  # fmt: skip
         self._spent = budgets.together(self._spent, spent)
         used = {"input_tokens": failed.input_tokens, "output_tokens": failed.output_tokens}
-        self.happened("model.failed", route=route, error=failed.slug, **{k: v for k, v in used.items() if v})
+        told = {k: v for k, v in used.items() if v}
+        self.happened("model.failed", route=route, error=failed.slug, took_ms=took_ms, **told)
 
     def _cost(self, route: str, answered: str, asked: int, cached: int, said: int) -> int:
         table = self._ports.settings().MODEL_PRICES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from runs import reply
-from runs.contracts import NewEvent, NewObservation, Outcome, RunState
+from runs.contracts import NewEvent, NewObservation, Outcome, RunState, SeenInput
 from runs.states import On, Status
 from runs.store import tell
-from runs.store.admit import STAFF
+from runs.store.tell import STAFF
 from runs.story import RECORDS
 from tools import rules
 
@@ -24,11 +24,16 @@ def fold(run: RunState) -> tuple[tuple[NewObservation, ...], int | None]:
     if not run.inputs:
         return (), None
     messages = tuple(
-        NewObservation(kind="message", source="customer", content={"text": i.text}, fetched_at=i.at)
+        NewObservation(kind="message", source="customer", content=_said(i), fetched_at=i.at)
         for i in run.inputs
         if i.kind == "message"
     )
     return messages, run.inputs[-1].seq
+
+
+def _said(message: SeenInput) -> dict[str, Any]:
+    files = {"attachments": list(message.attachments)} if message.attachments else {}
+    return {"text": message.text, **files}
 
 
 def has(run: RunState, kind: str) -> bool:

@@ -18,6 +18,7 @@ from runs import explain, reply
 from runs.backends import backend_of
 from runs.contracts import SeenObservation
 from runs.models import Attempt, Event, Input, Observation, Run, Turn, Write
+from runs.store import attached
 from runs.store.load import listed_from
 from tools.contracts import Json
 
@@ -38,12 +39,13 @@ def export(run: Run) -> Json:
         "format": FORMAT, "schema": run.schema, "run": _run(run), "contract": run.contract, "settings": _settings(),
         "backend": _backend(run), "turns": [_turn(t) for t in record.turns],
         "observations": _observations(run, record.observations),
-        "inputs": [_input(i) for i in Input.objects.filter(run=run).order_by("seq")],
+        "inputs": _inputs(run),
         "approvals": [_approval(a, record.decisions) for a in record.approvals],
         "gate": [_gate(e) for e in record.events if e.type == "gate.decided"],
         "writes": [_write(w, record.attempts) for w in record.writes], "events": [_event(e) for e in record.events],
         "transitions": [_transition(e) for e in record.events if e.type == "run.status"],
         "customer_message": reply.customer_message(record.story), "reply": run.reply, "outcome": run.outcome,
+        **({"erased": erased} if (erased := explain.erased(run)) else {}),
     }  # fmt: skip
 
 
@@ -118,6 +120,15 @@ def _observations(run: Run, seen: tuple[SeenObservation, ...]) -> list[Json]:
             "fetched_at": _time(o.fetched_at), "took_ms": took[o.obs_id],
         }
         for o in seen
+    ]  # fmt: skip
+
+
+def _inputs(run: Run) -> list[Json]:
+    found = list(Input.objects.filter(run=run).order_by("seq"))
+    files = attached.references(run.pk, [i.seq for i in found])
+    return [
+        _input(i) | ({"attachments": list(files[i.seq])} if i.seq in files else {})
+        for i in found
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from agentsite.clock import parse_rfc3339
 from agentsite.money import parse as parse_money
+from runs.attachments import SOURCE
 from runs.contracts import (
     Intent,
     NewApproval,
@@ -59,7 +60,8 @@ def begin(record: Recorded) -> RunState:
         resume_status=None, dependency=None, status_since=created, created_at=created, version=1, last_input_seq=0,
         folded_input_seq=0, pending=None, verification=None, model_calls=0, write_attempts=0, input_tokens=0,
         output_tokens=0, cost_micros=0, active_ms=0, repairs=0, retries=0, voids=0, attempts=1, lease="", now=created,
-        observations=(), turns=(), writes=(), approval=None, inputs=(),
+        observations=tuple(o for o in record.observations if o.source == SOURCE), turns=(), writes=(), approval=None,
+        inputs=(),
         listed_from=parse_rfc3339(row["listed_from"]) if row.get("listed_from") else None,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agentsite import env
@@ -56,12 +56,13 @@ def read_error(slug: str) -> ReadFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Investigation:
-    """What one step of a record can answer about settings, the model and reads."""
+    """What one step of a record can answer about settings, the model and reads; `asked` is what it asked its model."""
 
     record: Recorded
     step: Step
     run: RunState
     chance: Chance
+    asked: list[ModelCall] = field(default_factory=list)
 
     # --- settings ---
 
@@ -93,6 +94,7 @@ class _Investigation:
     def _complete(self, called: Happened | None, call: ModelCall) -> LLMTurnResult:
         if called is None:
             raise NotRecorded("a model turn")
+        self.asked.append(call)
         failed = next((e for e in self.step.events if e.type == "model.failed" and e.seq == called.seq + 1), None)
         if failed is not None:
             raise self._model_error(failed.meta)

@@ -5,12 +5,12 @@ Calls no model and no tool, reads and writes no row. The handlers are the real o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
 from runs import orchestrator
-from runs.contracts import Outcome, RunState
+from runs.contracts import ModelCall, Outcome, RunState
 from runs.errors import RunError
 from runs.orchestrator import Later, Ports, Send
 from runs.replay import diff, memory
@@ -57,11 +57,15 @@ class Replayed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """What today's code made of one step: the run after it (None where it went no further) and how that compares."""
+    """What today's code made of one step: the run after it (None where it went no further) and how that compares.
+
+    `asked` are the model calls it made on the way, the one that was answered last.
+    """
 
     run: RunState | None
     resent: bool
     compared: Compared
+    asked: tuple[ModelCall, ...] = ()
 
 
 def play(document: Json) -> Replayed:
@@ -69,8 +73,18 @@ def play(document: Json) -> Replayed:
     return _Play(read(document)).play()
 
 
+def model_calls(document: Json) -> tuple[Mapping[int, ModelCall], Difference | None]:
+    """Each turn's model call as today's code makes it, by the turn's number, and where that left the record's way.
+
+    Turns after the first difference are not among them: today's run would not have come there. Raises BadRecord.
+    """
+    played = _Play(read(document))
+    played.play()
+    return played.asked, played.found[0] if played.found else None
+
+
 class _Play:
-    """One replay: the run as it stands, and what was counted and found so far."""
+    """One replay: the run as it stands, what it asked its model, and what was counted and found so far."""
 
     def __init__(self, record: Recorded) -> None:
         self.record = record
@@ -79,6 +93,7 @@ class _Play:
         self.played = list[Step]()
         self.found = list[Difference]()
         self.told = list[Difference]()
+        self.asked = dict[int, ModelCall]()
 
     def play(self) -> Replayed:
         for step in self.record.steps:
@@ -101,6 +116,8 @@ class _Play:
         """Whether the replay may go on after this step."""
         made = _best(memory.arrived(self.run, self.record, step), self.record, step, self.resent)
         self.played.append(step)
+        if made.asked and step.first("model.replied") is not None:
+            self.asked[self.run.model_calls + 1] = made.asked[-1]
         self.told += made.compared.information
         self.found += made.compared.differences
         if made.run is None or self.found:
@@ -202,11 +219,12 @@ def _made(run: RunState, record: Recorded, step: Step, chance: Chance, resent: b
     world = World(record=record, step=step, run=seen, chance=chance)
     try:
         seen, handled = _handled(seen, world, resent)
-        return _committed(run, seen, handled, world)
+        made = _committed(run, seen, handled, world)
     except NotRecorded as missing:
-        return _otherwise(step, run, f"asks for what the record does not hold: {missing}")
+        made = _otherwise(step, run, f"asks for what the record does not hold: {missing}")
     except CRASHES as error:
-        return _otherwise(step, run, f"raises {type(error).__name__}: {error}")
+        made = _otherwise(step, run, f"raises {type(error).__name__}: {error}")
+    return replace(made, asked=tuple(world.asked))
 
 
 def _otherwise(step: Step, run: RunState, now: str) -> _Made:

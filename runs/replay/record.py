@@ -144,6 +144,7 @@ def read(document: Any) -> Recorded:
 
 
 def _recorded(document: Json) -> Recorded:
+    _whole(document["events"])
     events = [_event(e) for e in document["events"]]
     end = next((e.seq for e in events if e.type == "run.status" and e.meta["to"] in ENDS), None)
     steps = _steps([e for e in events if end is None or e.seq <= end], document)
@@ -157,6 +158,13 @@ def _recorded(document: Json) -> Recorded:
         writes={w["key"]: w for w in document["writes"]}, outcome=document["outcome"],
         late=tuple(e for e in events if end is not None and e.seq > end),
     )  # fmt: skip
+
+
+def _whole(events: list[Json]) -> None:
+    gone = {e["meta"]["class"]: e["at"] for e in events if e["type"] == "data.erased"}
+    if gone:
+        words = " and ".join(f"its {kind} on {at}" for kind, at in gone.items())
+        raise BadRecord(f"erased: the run lost {words}, so that it cannot be replayed")
 
 
 def _event(e: Json) -> Happened:
@@ -234,4 +242,7 @@ class _Doors:
 
 
 def _input(i: Json) -> SeenInput:
-    return SeenInput(seq=i["seq"], kind=i["kind"], text=i["text"], by=i["by"], at=parse_rfc3339(i["at"]))
+    return SeenInput(
+        seq=i["seq"], kind=i["kind"], text=i["text"], by=i["by"], at=parse_rfc3339(i["at"]),
+        attachments=tuple(i.get("attachments", ())),
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 """The keeper: create, load, claim, checkpoint. The only hand that writes a run; imports no zone and no door."""
 
 from runs.errors import Fenced, IntentLost
-from runs.store.admit import AppendedInput, Created, append_input, create, feedback
+from runs.store.admit import AppendedInput, Created, append_input, create, feedback, same_message
 from runs.store.anchored import behind, look
 from runs.store.asks import DecidedMeanwhile
 from runs.store.broken import fail_unloadable, leave_to_a_person, looks_due
@@ -61,6 +61,7 @@ __all__ = [
     "release",
     "renew",
     "rests",
+    "same_message",
     "settle_by_hand",
     "story",
     "unmark_hinted",

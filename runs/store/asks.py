@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentsite.tenants.models import current_profile
 from approvals import queue
 from runs.contracts import NewApproval, NewEvent, Outcome, RunState
 from runs.errors import RunError
@@ -93,4 +94,11 @@ def _question(run: RunState, new: NewApproval) -> queue.Question:
         customer_id=run.contract.actor.customer_id, order_id=new.order_id, payment_id=new.payment_id,
         amount=new.amount, created_by=run.contract.created_by, required=new.decision.required,
         large=new.decision.large, ttl_s=run.contract.approval_ttl_s, approved_ttl_s=run.contract.approved_ttl_s,
+        attestation=_attestation(run),
     )  # fmt: skip
+
+
+def _attestation(run: RunState) -> str:
+    """What the tenant asks an approver to state now; frozen into the approval, not into the run (M117)."""
+    profile = current_profile(run.tenant_id, run.contract.agent)
+    return profile.attestation if profile is not None else ""

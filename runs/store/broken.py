@@ -34,14 +34,18 @@ def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
         queue.void(run_id, "run_failed")
         meta = {"from": row.status, "to": to.value, "reason": "schema_unknown", "error": why}
         here = events.Position(seq=row.last_seq, head=row.chain_head)
-        position = events.append(run_id, here, row.version + 1, [NewEvent(type="run.status", meta=meta)])
-        Run.objects.filter(id=run_id).update(
-            status=to.value, reason="schema_unknown", outcome=_outcome(run_id), version=row.version + 1,
-            last_seq=position.seq, chain_head=position.head, due_at=None, lease_token=None, lease_until=None,
-            waiting_for=None, completed_at=dbtime.now(), updated_at=dbtime.now(),
-        )  # fmt: skip
+        event = NewEvent(type="run.status", meta=meta)
+        events.move(run_id, here, row.version + 1, [event], lambda at: _put(run_id, to, row.version + 1, at))
         _watch_unverified(run_id)
     return to
+
+
+def _put(run_id: str, to: Status, version: int, at: events.Position) -> None:
+    Run.objects.filter(id=run_id).update(
+        status=to.value, reason="schema_unknown", outcome=_outcome(run_id), version=version, last_seq=at.seq,
+        chain_head=at.head, due_at=None, lease_token=None, lease_until=None, waiting_for=None,
+        completed_at=dbtime.now(), updated_at=dbtime.now(),
+    )  # fmt: skip
 
 
 def looks_due(run_id: str) -> list[str]:

@@ -92,7 +92,8 @@ def finish(resolution: Resolution) -> None:
         meta = {"from": run.outcome, "to": RESOLVED, "by": resolution.by, "reason": resolution.reason}
         done = NewEvent(type="run.resolved", meta=meta, payload={"note": note, "text": text})
         sent = NewEvent(type="reply.sent", meta={"by": resolution.by}, payload={"text": text})
-        events.note(run, [done, sent], outcome=RESOLVED, reply=text)
+        again = {"conversation_erased_at": None}  # new words, erased by their own time
+        events.note(run, [done, sent], outcome=RESOLVED, reply=text, **again)
 
 
 def _finishable(run: Run, seen_seq: int) -> None:

@@ -6,13 +6,15 @@ Lock order everywhere: site, tenant, run, approval, order guard, counters.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
 
-from agentsite import dbtime, env
+from agentsite import clock, dbtime, env
 from agentsite.canonical import canonical_text
-from runs.contracts import Outcome, RunState
+from runs.contracts import NewEvent, Outcome, RunState
 from runs.errors import Fenced, RunError
 from runs.models import Observation, Run, Turn
 from runs.states import TERMINAL, WAITING, Status, next_status
@@ -54,11 +56,17 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
         _insert_turn(run, outcome)
         _insert_observations(run, outcome)
         version = run.version + 1
-        happened = (*outcome.events, *asked, *wrote, *folding.status_event(run, outcome, to))
+        happened = (*outcome.events, *asked, *wrote, *_status_event(run, outcome, to))
         here = events.Position(seq=row.last_seq, head=row.chain_head)
-        position = events.append(run.run_id, here, version, happened)
-        _update(run, outcome, to, row=row, position=position, approval_id=approval_id, keep=keep, folded=folded)
+        update = partial(_update, run, outcome, to, row=row, approval_id=approval_id, keep=keep, folded=folded)
+        events.move(run.run_id, here, version, happened, update)
     return to
+
+
+def _status_event(run: RunState, outcome: Outcome, to: Status) -> tuple[NewEvent, ...]:
+    """The change of status, and how long the handler had the run: what was waited for a worker stands apart."""
+    took_ms = max(0, round((clock.now() - run.now).total_seconds() * 1000))
+    return tuple(replace(e, meta={**e.meta, "took_ms": took_ms}) for e in folding.status_event(run, outcome, to))
 
 
 def _locked(run: RunState) -> Run:
@@ -120,9 +128,9 @@ def _update(
     run: RunState,
     outcome: Outcome,
     to: Status,
+    position: events.Position,
     *,
     row: Run,
-    position: events.Position,
     approval_id: str | None,
     keep: bool,
     folded: int,

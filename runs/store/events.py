@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from agentsite import clock, dbtime
 from agentsite.canonical import canonical
 from runs.contracts import NewEvent
 from runs.models import Event, Run
-from runs.store import clean
+from runs.store import clean, outbox
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +48,36 @@ def signed_part(*, run_id: str, seq: int, type_: str, at: str, version: int, met
 
 
 def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> Position:
-    """Insert events after `at` in the caller's transaction, which holds the run's row; returns the new position."""
+    """Insert events after `at` in the caller's transaction, which holds the run's row; returns the new position.
+
+    None of them may be one that a client is called about: those come with what they tell of, by `move`.
+    """
+    rows, position = _rows(run_id, at, version, events)
+    assert not any(outbox.kind_of(row.type, row.meta) for row in rows), "a client is told by `move` alone"
+    Event.objects.bulk_create(rows)
+    return position
+
+
+def move(
+    run_id: str, at: Position, version: int, events: Sequence[NewEvent], change: Callable[[Position], None]
+) -> Position:
+    """Insert events with the change of the run they tell of, in the caller's transaction, which holds the run's row.
+
+    `change` writes the run's columns, the new position among them. What a client is called about is left with it.
+    """
+    rows, position = _rows(run_id, at, version, events)
+    Event.objects.bulk_create(rows)
+    change(position)
+    outbox.leave(run_id, rows)
+    return position
+
+
+def _rows(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> tuple[list[Event], Position]:
     rows, position = [], at
     for event in events:
         row, position = _row(run_id, position, version, event)
         rows.append(row)
-    Event.objects.bulk_create(rows)
-    return position
+    return rows, position
 
 
 def note(run: Run, happened: Sequence[NewEvent], **columns: object) -> None:
@@ -62,11 +85,13 @@ def note(run: Run, happened: Sequence[NewEvent], **columns: object) -> None:
 
     `columns` are changed with it; the version stays, because no status does.
     """
-    position = append(str(run.id), Position(seq=run.last_seq, head=run.chain_head), run.version, happened)
-    Run.objects.filter(id=run.id).update(
-        last_seq=position.seq, chain_head=position.head, updated_at=dbtime.now(), **columns
-    )
+    at = Position(seq=run.last_seq, head=run.chain_head)
+    position = move(str(run.id), at, run.version, happened, lambda to: _put(run, to, columns))
     run.last_seq, run.chain_head = position.seq, position.head
+
+
+def _put(run: Run, at: Position, columns: dict[str, object]) -> None:
+    Run.objects.filter(id=run.id).update(last_seq=at.seq, chain_head=at.head, updated_at=dbtime.now(), **columns)
 
 
 def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[Event, Position]:

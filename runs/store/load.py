@@ -31,6 +31,7 @@ from runs.contracts import (
 from runs.errors import UnknownSchema
 from runs.models import Attempt, Input, Observation, Run, Turn, Write
 from runs.states import Status
+from runs.store import attached
 from tools.contracts import Proposal
 
 
@@ -161,5 +162,10 @@ def _approval(row: Run, now: datetime) -> SeenApproval | None:
 def _inputs(row: Run) -> tuple[SeenInput, ...]:
     if row.last_input_seq == row.folded_input_seq:
         return ()
-    found = Input.objects.filter(run_id=row.id, seq__gt=row.folded_input_seq, seq__lte=row.last_input_seq)
-    return tuple(SeenInput(seq=i.seq, kind=i.kind, text=i.text, by=i.by, at=i.at) for i in found.order_by("seq"))
+    unread = Input.objects.filter(run_id=row.id, seq__gt=row.folded_input_seq, seq__lte=row.last_input_seq)
+    found = list(unread.order_by("seq"))
+    files = attached.references(row.id, [i.seq for i in found])
+    return tuple(
+        SeenInput(seq=i.seq, kind=i.kind, text=i.text, by=i.by, at=i.at, attachments=files.get(i.seq, ()))
+        for i in found
+    )

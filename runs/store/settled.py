@@ -152,14 +152,20 @@ def failed_notice(key: str) -> NewEvent:
     return NewEvent(type="notice", meta={"to": "staff", "error": "refund_failed", "key": key})
 
 
-def corrected(run: Run, outcome: str | None, *happened: NewEvent) -> None:
-    """Record what happened after a run's end, and the outcome where it changes (None: it stays)."""
-    if outcome is None or outcome == run.outcome:
-        events.note(run, happened)
-        return
-    changed = NewEvent(type="run.corrected", meta={"from": run.outcome, "to": outcome})
-    events.note(run, [*happened, changed], outcome=outcome)
-    run.outcome = outcome
+def corrected(run: Run, outcome: str | None, *happened: NewEvent, reply: str | None = None) -> None:
+    """Record what happened after a run's end, and the outcome where it changes (None: it stays).
+
+    `reply` takes the place of the one that was sent, in the same breath: whoever is told gets both.
+    """
+    found, columns = list(happened), dict[str, object]()
+    if outcome is not None and outcome != run.outcome:
+        found.append(NewEvent(type="run.corrected", meta={"from": run.outcome, "to": outcome}))
+        columns["outcome"] = outcome
+    if reply is not None:
+        found.append(NewEvent(type="reply.sent", meta={"corrected": True}, payload={"text": reply}))
+        columns["reply"] = reply
+    events.note(run, found, **columns)
+    run.outcome = outcome or run.outcome
 
 
 def outcome_of(others: tuple[str, ...], *, made: bool) -> str:

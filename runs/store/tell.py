@@ -8,10 +8,11 @@ from runs import languages, reply
 from runs.contracts import RunState, SeenWrite
 from runs.models import Input, Run, Write
 from runs.states import Status
-from runs.store.admit import STAFF
 from runs.store.load import listed_from, observations
 
 FOUND_BY_STAFF = "found_by_staff"
+STAFF = "staff:"
+"""How the `by` of an input begins that staff left; anybody else's is the client's."""
 
 
 def story(run_id: str) -> reply.Story:

@@ -101,14 +101,14 @@ def failed(found: Watched, change: WriteChange, event: NewEvent) -> bool:
             return False
         change_write(change)
         told = settled.failed_notice(change.key)
-        settled.corrected(run, settled.outcome_of(found.others, made=False), event, told)
-        _say_so(run)
+        outcome = settled.outcome_of(found.others, made=False)
+        settled.corrected(run, outcome, event, told, reply=_true_words(run, outcome))
     return True
 
 
-def _say_so(run: Run) -> None:
+def _true_words(run: Run, outcome: str) -> str | None:
     """A reply that was sent is corrected; where none was, the message of this moment says it by itself."""
     if run.reply is None:
-        return
-    text = reply.customer_message(story(str(run.id)))
-    events.note(run, [NewEvent(type="reply.sent", meta={"corrected": True}, payload={"text": text})], reply=text)
+        return None
+    Run.objects.filter(id=run.id).update(outcome=outcome)  # the story is told of the rows
+    return reply.customer_message(story(str(run.id)))

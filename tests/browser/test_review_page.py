@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
+from agentsite import env
 from approvals import queue
 from approvals.models import Approval, Decision
-from runs.models import Run, Write
+from runs.models import Observation, Run, Write
 from tests import approving
+from tests.approving import inr
+from tests.system.business import Business
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.any_database,
     pytest.mark.django_db(transaction=True),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install the package chromium"),
 ]
 MESSAGE = "Please hurry.\nI need the money \u202e\u200bback.\n" + "longwordwithoutanybreak" * 12
-TABS_TO_DECIDE = 5
+SCREENS: tuple[tuple[Literal["light", "dark"], int], ...] = (("light", 1440), ("dark", 390))
+STATEMENT = "I compared both captures with the order."
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +47,12 @@ class Desk:
 
     def __init__(self, browser: Browser, server: LiveServer, user: User, **options: Any) -> None:
         self.server, self.errors = server, list[str]()
-        self.page: Page = browser.new_context(**options).new_page()
+        context = browser.new_context(**options)
+        session = approving.signed_in(user).cookies["sessionid"].value
+        context.add_cookies([{"name": "sessionid", "value": session, "url": server.url}])
+        self.page: Page = context.new_page()
         self.page.on("console", self._note)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.open("/admin/login/")
-        self.page.fill("#id_username", user.username)
-        self.page.fill("#id_password", approving.PASSWORD)
-        self.page.click("input[type=submit]")
+        self.page.on("pageerror", lambda error: self.errors.append(f"{self.page.url}: {error}"))
 
     def _note(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -63,33 +68,33 @@ class Desk:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
 
-@pytest.fixture
-def approval(transactional_db: None) -> Approval:
+@pytest.fixture(autouse=True)
+def nobody_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No business system answers: what it would say now is the subject of one test alone."""
+    monkeypatch.setenv("COMMERCE_URL", "http://127.0.0.1:9")
+    env.read.cache_clear()
+    yield
+    env.read.cache_clear()
+
+
+def asked(**question: Any) -> Approval:
     row = approving.run()
     approving.wrote(row, MESSAGE)
-    return Approval.objects.get(pk=approving.ask(row))
+    Observation.objects.create(
+        run=row, obs_id="obs_2", position=2, kind="result", source="get_payments", args={"order_id": "8472"},
+        content={"payments": [{"payment_id": "pay_9001", "note": MESSAGE}]}, content_hash="sha256:0",
+        fetched_at=row.created_at,
+    )  # fmt: skip
+    return Approval.objects.get(pk=approving.ask(row, **question))
+
+
+@pytest.fixture
+def approval(transactional_db: None) -> Approval:
+    return asked()
 
 
 def page_of(approval: Approval) -> str:
     return f"/admin/approvals/approval/{approval.pk}/change/"
-
-
-@pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_fits_its_window_without_a_console_error(
-    browser: Browser, live_server: LiveServer, approval: Approval, width: int, scheme: str
-) -> None:
-    lead = approving.person(is_superuser=True)
-    desk = Desk(browser, live_server, lead, viewport={"width": width, "height": 900}, color_scheme=scheme)
-    paths = [
-        page_of(approval), f"/admin/runs/run/{approval.run_id}/change/", "/admin/", "/admin/approvals/approval/",
-        "/admin/runs/run/", "/admin/tools/policydocument/", "/admin/tenants/servicetoken/", "/admin/tenants/tenant/",
-        "/admin/tenants/agentprofile/", "/admin/tenants/stafftenant/", "/admin/tenants/stafftenant/add/",
-    ]  # fmt: skip
-    for path in paths:
-        desk.open(path)
-        assert desk.overflow() <= 0, path
-    assert desk.errors == []
 
 
 def test_the_decision_is_on_the_first_screen(browser: Browser, live_server: LiveServer, approval: Approval) -> None:
@@ -102,17 +107,36 @@ def test_the_decision_is_on_the_first_screen(browser: Browser, live_server: Live
     assert page.locator("button.approve").inner_text() == "Approve 2,000.00 INR"
 
 
-def test_approve_is_at_most_five_tabs_away(browser: Browser, live_server: LiveServer, approval: Approval) -> None:
+def test_the_keyboard_alone_approves_within_five_tabs(browser: Browser, live_server: LiveServer) -> None:
+    approval = asked(attestation=STATEMENT)
     desk = Desk(browser, live_server, approving.person())
     page = desk.open(page_of(approval))
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    focused = []
-    for _ in range(TABS_TO_DECIDE - 1):
-        page.keyboard.press("Tab")
-        focused.append(page.evaluate("document.activeElement.value || document.activeElement.id"))
-    assert "approve" in focused
-    assert "reject" in focused
+    press = page.keyboard.press
+    press("Tab")
+    assert focused(page) == "#content-start"
+    press("Enter")
+    press("Tab")
+    assert focused(page) == "#decide"
+    press("Enter")
+    press("Tab")
+    assert focused(page) == "attestation"
+    press("Tab")
+    assert focused(page) == "approve", "the fourth Tab"
+    press("Enter")
+    assert page.evaluate("document.querySelector('#attestation').validationMessage") != ""
+    assert Decision.objects.count() == 0
+    page.locator("#attestation").focus()
+    press("Space")
+    press("Tab")
+    press("Enter")
+    page.wait_for_selector(".decided-approve")
+    assert list(Decision.objects.values_list("by", "attested", "counted")) == [("lead_17", STATEMENT, True)]
+    assert desk.errors == []
+
+
+def focused(page: Page) -> str:
+    found = "(e => e.getAttribute('href') || e.value && e.tagName === 'BUTTON' && e.value || e.id)"
+    return str(page.evaluate(f"{found}(document.activeElement)"))
 
 
 def test_reject_asks_for_a_reason_before_it_is_sent(
@@ -123,11 +147,19 @@ def test_reject_asks_for_a_reason_before_it_is_sent(
     page.click("button.reject")
     assert page.evaluate("document.querySelector('#reason').validationMessage") == "A rejection needs a reason."
     assert Decision.objects.count() == 0
-    page.fill("#reason", "The goods were kept.")
+    page.select_option("#reason_code", "duplicate_confirmed")
+    page.click("button.reject")
+    assert page.evaluate("document.querySelector('#reason_code').validationMessage") == "This is no reason to reject."
+    page.select_option("#reason_code", "not_covered")
+    assert page.locator("#told").inner_text() == (
+        "Rejecting tells the customer: “The refund policy does not cover this case.” Your words stay with staff."
+    )
+    page.fill("#reason", "Goods were kept.")
     page.click("button.reject")
     page.wait_for_selector(".decided-reject")
     approval.refresh_from_db()
     assert (approval.status, approval.decided_by) == ("rejected", "lead_17")
+    assert approval.reason == "The refund policy does not cover this case."
     assert page.locator("button[name=decision]").count() == 0
     assert desk.errors == []
 
@@ -190,3 +222,84 @@ def test_a_stale_tab_shows_the_decision_that_stands(
     assert "lead_18 rejected it at" in page.locator(".messagelist").inner_text()
     approval.refresh_from_db()
     assert approval.status == "rejected"
+
+
+def test_of_two_browsers_one_decides_and_the_other_is_told(
+    browser: Browser, live_server: LiveServer, approval: Approval
+) -> None:
+    first, second = (Desk(browser, live_server, approving.person(name)) for name in ("ann", "bob"))
+    pages = [desk.open(page_of(approval)) for desk in (first, second)]
+    for page in pages:
+        page.evaluate("document.querySelector('button.approve').click()")  # both are on their way before one is read
+    for page in pages:
+        page.wait_for_selector(".messagelist")
+    told = sorted(page.locator(".messagelist").inner_text().strip()[:6] for page in pages)
+    assert told == ["Saved:", "This w"]
+    assert Decision.objects.filter(counted=True).count() == 1
+    assert list(Decision.objects.filter(counted=False).values_list("refusal", flat=True)) == ["already-decided"]
+    assert (first.errors, second.errors) == ([], [])
+
+
+def test_a_page_whose_facts_moved_shows_them_and_decides_anew(
+    browser: Browser, live_server: LiveServer, approval: Approval, business: Business, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMMERCE_URL", business.url)
+    env.read.cache_clear()
+    desk = Desk(browser, live_server, approving.person(), viewport={"width": 390, "height": 900}, color_scheme="dark")
+    page = desk.open(page_of(approval))
+    page.click("button.again")
+    page.wait_for_selector(".messagelist .success")
+    business.control("/_seed", orders=[{"order_id": "8472", "amount_due": inr("1800.00"), "status": "returned"}])
+    page.click("button.approve")
+    page.wait_for_selector("#changed")
+    assert "2,000.00 INR" in page.locator("#changed tr", has_text="order costs").inner_text()
+    assert "1,800.00 INR" in page.locator("#changed tr", has_text="order costs").inner_text()
+    assert (serious(page), desk.overflow()) == ([], 0)
+    page.click("button.approve")
+    page.wait_for_selector(".decided-approve")
+    refused = Decision.objects.filter(counted=False).values_list("refusal", flat=True)
+    assert (list(refused), business.posts()) == (["facts-changed"], [])
+    assert desk.errors == []
+
+
+def serious(page: Page) -> list[str]:
+    """What axe finds serious or critical."""
+    found = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response["violations"]
+    return [f"{v['id']}: {v['nodes'][0]['html'][:120]}" for v in found if v["impact"] in ("serious", "critical")]
+
+
+def test_axe_finds_nothing_serious_on_a_full_page_on_its_evidence_and_after_its_end(
+    browser: Browser, live_server: LiveServer
+) -> None:
+    """Light and wide, dark and as wide as a phone."""
+    approval = asked(attestation=STATEMENT, large=True, required=2)
+    queue.show_message(approval.pk, MESSAGE, approval.requested_at)
+    desk = Desk(browser, live_server, approving.person(may=(*approving.DECIDER, "decide_large_approval")))
+    looks_well(desk, page_of(approval))
+    looks_well(desk, page_of(approval).replace("change/", "evidence/obs_2/"))
+    approving.shift(approval, expires_at=-1)
+    looks_well(desk, page_of(approval))
+    assert desk.page.locator("button[name=decision]").count() == 0
+    assert "This is not a rejection." in desk.page.locator("#decide").inner_text()
+
+
+def looks_well(desk: Desk, path: str) -> None:
+    page = desk.open(path)
+    for scheme, width in SCREENS:
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        assert (desk.overflow(), desk.errors) == (0, []), (path, scheme)
+        assert serious(page) == [], (path, scheme)
+        desk.errors.clear()
+
+
+def test_a_page_that_expired_while_it_was_read_decides_nothing(
+    browser: Browser, live_server: LiveServer, approval: Approval
+) -> None:
+    desk = Desk(browser, live_server, approving.person())
+    page = desk.open(page_of(approval))
+    approving.shift(approval, expires_at=-1)
+    page.click("button.approve")
+    page.wait_for_selector(".messagelist .error")
+    assert "This approval expired undecided." in page.locator(".messagelist").inner_text()
+    assert list(Decision.objects.values_list("refusal", "counted")) == [("approval-expired", False)]

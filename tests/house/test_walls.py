@@ -10,12 +10,17 @@ import pytest
 from tests.house.walls import calls, imported, sources, strings
 
 RUN_TABLES = re.compile(r"\b(UPDATE|INSERT INTO|DELETE FROM)\s+runs_(run|write|attempt|observation|turn|event|input)\b")
-RUN_MODELS = ("Run", "Write", "Attempt", "Observation", "Turn", "Event", "Input", "OrderGuard", "Counter", "RunOrder")
+RUN_MODELS = (
+    "Run", "Write", "Attempt", "Observation", "Turn", "Event", "Input", "OrderGuard", "Counter", "RunOrder", "Webhook",
+    "Delivery",
+)  # fmt: skip
 WRITES = ("create", "bulk_create", "update", "update_or_create", "get_or_create", "delete", "bulk_update", "save")
 PAPERS = (
-    "runs/contracts.py", "runs/states.py", "runs/prompt.py", "runs/compaction.py", "runs/sizes.py", "runs/inert.py",
+    "runs/contracts.py", "runs/attachments.py", "runs/states.py", "runs/prompt.py", "runs/compaction.py",
+    "runs/sizes.py", "runs/inert.py",
     "tools/digests.py", "runs/verifier.py", "runs/reply.py", "runs/story.py", "runs/wordlists.py", "runs/languages.py",
     "runs/budgets.py", "runs/loops.py", "runs/errors.py", "runs/inference/parse.py", "approvals/states.py",
+    "approvals/changes.py", "approvals/reasons.py", "approvals/risk.py",
     "tools/arguments.py", "tools/contracts.py", "runs/precheck.py", "runs/prewords.py", "tools/placeholders.py",
     "tools/rules.py", "tools/errors.py",
     *(p for p in sources() if p.startswith("runs/inference/dialects/")),
@@ -88,11 +93,15 @@ def test_run_rows_are_written_by_the_store_alone() -> None:
 
 
 def test_approval_rows_are_written_by_the_queue_alone() -> None:
-    pattern = rf"(Approval|Decision)\.objects(\..*)?\.({'|'.join(WRITES)})"
-    assert offenders(pattern, allowed=("approvals/queue.py",)) == []
+    pattern = rf"(Approval|Decision|Snooze)\.objects(\..*)?\.({'|'.join(WRITES)})"
+    assert offenders(pattern, allowed=("approvals/queue.py", "approvals/holds.py", "approvals/erasing.py")) == []
     for path, tree in sources().items():
         texts = [t for t, _ in strings(tree) if re.search(r"(UPDATE|INSERT INTO|DELETE FROM)\s+approvals_", t)]
         assert path == "approvals/queue.py" or not texts, path
+
+
+def test_notices_are_written_by_their_keeper_alone() -> None:
+    assert offenders(rf"Notice\.objects(\..*)?\.({'|'.join(WRITES)})", allowed=("approvals/notices.py",)) == []
 
 
 @pytest.mark.parametrize("path", PAPERS)

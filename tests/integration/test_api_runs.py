@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 RUN_FIELDS = {
     "run_id", "request_id", "trace_id", "tenant_id", "agent", "status", "waiting_for", "version", "outcome", "reason",
     "contract", "usage", "pending_action", "approval", "writes", "verification", "versions", "customer_message",
-    "reply", "customer_url", "created_at", "updated_at", "completed_at",
+    "reply", "customer_url", "attachments", "created_at", "updated_at", "completed_at",
 }  # fmt: skip
 
 
@@ -269,6 +269,17 @@ def test_throttle_counts_each_token_apart(shop: Client, monkeypatch: pytest.Monk
     assert answer.json()["type"] == "throttled"
     assert 1 <= int(answer["Retry-After"]) <= 60
     assert client(edge.token(name="other")).get(RUNS).status_code == 200
+
+
+def test_throttle_counts_people_at_the_queue_and_says_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge.tenant()
+    monkeypatch.setattr(auth.CallerThrottle, "THROTTLE_RATES", {"runs": "2/min", "reads": "1/min"})
+    anna, ben = (edge.staff_client(name, "t_acme_in", permissions=("view_approval",)) for name in ("anna", "ben"))
+    assert [anna.get("/api/v1/approvals").status_code for _ in range(2)] == [200, 429]
+    answer = anna.get(RUNS)
+    assert (answer.status_code, answer["Content-Type"]) == (429, "application/problem+json")
+    assert 1 <= int(answer["Retry-After"]) <= 60
+    assert ben.get("/api/v1/approvals").status_code == 200
 
 
 # --- what is left for a run -----------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.django_db
 APPROVALS = "/api/v1/approvals"
 FIELDS = {
     "approval_id", "status", "run_id", "tenant_id", "tool", "action", "action_hash", "evidence", "checks", "rule",
-    "expires_at", "requested_at", "decided_at", "decided_by", "reason", "required", "remaining", "decisions",
+    "expires_at", "requested_at", "decided_at", "decided_by", "reason", "reason_code", "attestation",
+    "required", "remaining", "decisions",
 }  # fmt: skip
 OMIT = object()
 

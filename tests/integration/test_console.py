@@ -36,17 +36,6 @@ def orders_listed(page: str) -> list[str]:
     return re.findall(r'class="field-order"><a[^>]*>([^<]+)</a>', page)
 
 
-def test_the_queue_shows_what_waits_first_by_expiry(lead: User) -> None:
-    for order, ttl in (("late", 9000), ("soon", 60), ("middle", 600), ("gone", 5)):
-        approving.ask(approving.run(request_id=f"req-{order}"), order_id=order, ttl_s=ttl)
-    gone = Approval.objects.get(order_id="gone")
-    queue.void(str(gone.run_id), "message")
-    client = signed_in(lead)
-    assert orders_listed(body(client, LIST)) == ["soon", "middle", "late", "gone"]
-    assert orders_listed(body(client, LIST + "?status=void")) == ["gone"]
-    assert orders_listed(body(client, LIST + "?tenant=t_other")) == []
-
-
 @pytest.mark.parametrize("by", ["order_id", "payment_id", "customer_id", "request_id", "run_id"])
 def test_the_queue_is_searched_by_every_id(lead: User, by: str) -> None:
     with transaction.atomic():

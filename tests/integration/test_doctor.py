@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from agentsite.tenants.models import AgentProfile, Tenant
 from runs import qualification, sweeper
 from runs.management import schema
 from runs.models import Process, Qualification, Run, Write
+from tests.postbox import Postbox
 from tests.world import in_new_process
 from tools.models import PolicyDocument
 
@@ -28,14 +30,16 @@ DATABASE = "ok" if connection.vendor == "sqlite" else "warn"
 
 
 @pytest.fixture
-def shop(world: World) -> World:
-    """W0 with a qualified model, somebody who decides, a process that lives and a sweeper that swept."""
+def shop(world: World) -> Iterator[World]:
+    """W0 with a qualified model, somebody who decides, a mail server, a process that lives and a sweeper that swept."""
     world.settings(AGENT_MODELS="offline:investigator")
     qualification.ensure_offline()
     world.person()
     alive("host/1")
     sweeper.sweep()
-    return world
+    with Postbox() as post:
+        world.settings(EMAIL_URL=post.url)
+        yield world
 
 
 def alive(name: str, *, queues: str = "passes,writes,maintenance", hung: int = 0) -> None:

@@ -17,6 +17,7 @@ from django.test import Client
 
 from agentsite import queues
 from agentsite.canonical import strict_loads
+from approvals.admin import screen
 from approvals.models import Approval, Decision
 from approvals.queue import SPOKEN
 from runs import sweeper
@@ -134,7 +135,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 browser = Client()
 browser.force_login(User.objects.get(username="lead_17"))
-page = browser.post(os.environ["PAGE"], {"decision": "approve", "action_hash": os.environ["HASH"]}, follow=True)
+form = {"decision": "approve", "action_hash": os.environ["HASH"], "screen_hash": os.environ["SCREEN"]}
+page = browser.post(os.environ["PAGE"], form, follow=True)
 print(page.status_code, "Saved: lead_17 approved this" in page.content.decode())
 """
 
@@ -152,7 +154,7 @@ def test_b06_decision_commits_though_the_broker_is_away(world: World) -> None:
     world.person()
     told = in_new_process(
         DECIDE_ELSEWHERE, PAGE=page_of(world, run), HASH=world.approval(run).action_hash,
-        BROKER_URL="redis://127.0.0.1:1/0",
+        SCREEN=screen.screen_hash(world.approval(run)), BROKER_URL="redis://127.0.0.1:1/0",
     )  # fmt: skip
     assert told.splitlines()[-1] == "200 True"
     approval = world.approval(run)

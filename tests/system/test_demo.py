@@ -156,6 +156,9 @@ def test_demo_waits_for_a_browser_and_ctrl_c_leaves_no_process(tmp_path: Path) -
         approve(site, username, password, page)
         assert "Ctrl-C stops it" in demo.until("the site stays up at")
         assert REPLY in demo.text and len(demo.refunds()) == 1
+        customer = re.search(r"customer +(http\S+/c/\S+)", demo.text)
+        assert customer is not None and customer[1].startswith(f"{site}/c/")
+        assert "Your refund is confirmed" in httpx.get(customer[1], trust_env=False, timeout=20).text
         assert len(demo.kids) == 2
         assert demo.ends(signal.SIGINT, group=True) == 0
         assert "Traceback" not in demo.text and demo.left_behind() == []

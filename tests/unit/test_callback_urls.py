@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runs.admission import callback_fault
+from agentsite.addresses import fault as callback_fault
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
     HttpError
     ├── ConnectFailed      surely nothing was sent: no name, refused, no connection in time, an impossible request
+    │   └── PrivateAddress a name that leads to no public address, where only those may be called
     ├── TransportFailed    anything after that: the other side may have got the request
     │   └── CutShort       the head of an answer came, the rest did not
     ├── TooSlow            the call's time was over; what was sent may have been acted upon
@@ -13,10 +14,14 @@ deadline of the call, on connecting, sending and receiving alike, heads as well 
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -28,7 +33,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpcore
 import httpx
 
-from agentsite import __version__, clock
+from agentsite import __version__, addresses, clock
 
 CONNECT_TIMEOUT_S = 2.0
 MAX_BYTES = 2_000_000
@@ -42,6 +47,10 @@ KEEPALIVE_S = 5.0
 HEADERS = {"User-Agent": f"agentsite/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
 
 EVENTS = "text/event-stream"
+MAX_ADDRESSES = 4
+"""Of one name that are tried."""
+MAX_LOOKUPS = 8
+"""Names looked up at once, each by a thread: the resolver knows no deadline."""
 
 _ends_at: ContextVar[float] = ContextVar("ends_at", default=math.inf)
 # Seconds a socket may wait for the next bytes of an answer; without a limit of its own until a stream has begun.
@@ -53,6 +62,10 @@ class HttpError(Exception):
 
 
 class ConnectFailed(HttpError):
+    pass
+
+
+class PrivateAddress(ConnectFailed):
     pass
 
 
@@ -222,6 +235,27 @@ def _models_of(pid: int) -> Client:
     return Client(_transport(MAX_MODEL_CONNECTIONS))
 
 
+def for_outside() -> Client:
+    """This process's client for addresses that somebody outside chose: it connects to public ones alone, and to those
+    that the site names itself (WEBHOOK_PRIVATE_HOSTS)."""
+    return _outside_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _outside_of(pid: int) -> Client:
+    return Client(_transport(backend=_Outside()))
+
+
+def for_people() -> Client:
+    """This process's client for the chat of the site's own people, whose address the site's operator chose."""
+    return _people_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _people_of(pid: int) -> Client:
+    return Client(_transport())
+
+
 def _timeout(timeout_s: float) -> httpx.Timeout:
     connect = min(CONNECT_TIMEOUT_S, timeout_s)
     return httpx.Timeout(timeout_s, connect=connect, pool=connect)
@@ -311,9 +345,51 @@ class _Backend(httpcore.SyncBackend):
         return _Stream(super().connect_tcp(host, port, left, local_address, socket_options))
 
 
-def _transport(connections: int = MAX_CONNECTIONS) -> httpx.HTTPTransport:
+class _Outside(_Backend):
+    """Looks a name up once and connects to the very address it has checked; the name stays what TLS and Host say."""
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        found = _looked_up(host, port, _left_s(timeout, httpcore.ConnectTimeout))
+        if not addresses.allowed(host, port):
+            found = [one for one in found if addresses.public(ipaddress.ip_address(one))]
+            if not found:
+                raise PrivateAddress("private_address")
+        failure: Exception = httpcore.ConnectError("no address")
+        for one in found[:MAX_ADDRESSES]:
+            try:
+                return super().connect_tcp(one, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise failure
+
+
+def _looked_up(host: str, port: int, within_s: float) -> list[str]:
+    """The addresses of a name, each once, in the resolver's order; it has no limit of its own, so a thread waits."""
+    asked = _resolver_of(os.getpid()).submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        # An address of one interface alone (`fe80::1%eth0`) is never public.
+        return list(dict.fromkeys(str(row[4][0]).partition("%")[0] for row in asked.result(timeout=within_s)))
+    except TookTooLong:
+        raise httpcore.ConnectTimeout("the name server says nothing") from None
+    except (OSError, UnicodeError) as error:
+        raise httpcore.ConnectError(type(error).__name__) from None
+
+
+@lru_cache(maxsize=1)
+def _resolver_of(pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="names")
+
+
+def _transport(connections: int = MAX_CONNECTIONS, backend: _Backend | None = None) -> httpx.HTTPTransport:
     limits = httpx.Limits(max_connections=connections, max_keepalive_connections=20, keepalive_expiry=KEEPALIVE_S)
     transport = httpx.HTTPTransport(trust_env=False, limits=limits, retries=0)
     # httpx passes no network backend on; a test with a drip-fed head fails the day this attribute moves.
-    transport._pool._network_backend = _Backend()
+    transport._pool._network_backend = backend or _Backend()
     return transport

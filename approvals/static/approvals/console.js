@@ -32,15 +32,36 @@ function tick() {
   }
 }
 
-function guard(form) {
-  const reason = form.elements.reason;
-  reason.addEventListener("input", () => reason.setCustomValidity(""));
-  for (const button of form.querySelectorAll("button[name=decision]")) {
-    button.addEventListener("click", () => {
-      const missing = button.value === "reject" && !reason.value.trim();
-      reason.setCustomValidity(missing ? "A rejection needs a reason." : "");
-    });
+// What is missing before a decision is sent; the server asks for the same.
+function missing(form, decision) {
+  const { reason, reason_code: code, attestation } = form.elements;
+  const chosen = code.selectedOptions[0];
+  const fits = !code.value || chosen.dataset.decision === decision;
+  const told = chosen.dataset.told || reason.value.trim();
+  code.setCustomValidity(fits ? "" : `This is no reason to ${decision}.`);
+  reason.setCustomValidity(decision === "reject" && fits && !told ? "A rejection needs a reason." : "");
+  if (attestation) {
+    const stated = decision !== "approve" || attestation.checked;
+    attestation.setCustomValidity(stated ? "" : "An approval needs your statement.");
   }
+}
+
+function guard(form) {
+  const { reason_code: code } = form.elements;
+  const clear = () => [...form.elements].forEach((field) => field.setCustomValidity && field.setCustomValidity(""));
+  form.addEventListener("input", clear);
+  for (const button of form.querySelectorAll("button[name=decision]")) {
+    button.addEventListener("click", () => missing(form, button.value));
+  }
+  const hint = form.querySelector("[data-told]:not(option)");
+  const rule = hint.textContent;
+  code.addEventListener("change", () => {
+    const { told, decision } = code.selectedOptions[0].dataset;
+    if (told) hint.textContent = `Rejecting tells the customer: “${told}” Your words stay with staff.`;
+    else if (decision === "approve") hint.textContent = "Approving tells the customer no reason.";
+    else hint.textContent = code.value ? "Rejecting tells the customer your words." : rule;
+    hint.classList.toggle("told-now", Boolean(code.value));
+  });
   form.addEventListener("submit", (event) => {
     if (form.dataset.sent) {
       event.preventDefault();

@@ -103,8 +103,10 @@ class Command(SiteCommand):
         self._say(f"  files     {escape(_short(settings.VAR_DIR))}   log in {escape(_short(children.log))}\n")
 
     def _refund(self, children: Children, login: ground.Login, *, approve: bool) -> Run:
-        run_id = str(visits.admit(children.site_url, login.token)["run_id"])
+        admitted = visits.admit(children.site_url, login.token)
+        run_id = str(admitted["run_id"])
         run = Run.objects.get(id=run_id)
+        self._say(f"  customer  [cyan]{admitted['customer_url']}[/cyan]   what the customer sees and may answer\n")
         if run.status in ENDED:
             self._say(f"{run.request_id} ended earlier, on {labels.moment(run.completed_at or run.updated_at)}.\n")
             return run

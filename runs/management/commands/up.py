@@ -6,13 +6,12 @@ import signal
 import threading
 from typing import Any
 
-import uvicorn
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from agentsite import env
 from agentsite.embedded import Worker
 from runs import store
-from runs.management.commands.web import configuration, refuse_missing_migrations
+from runs.management.commands.web import Server, configuration, refuse_missing_migrations
 
 
 class Command(BaseCommand):
@@ -25,13 +24,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         refuse_missing_migrations()
         store.look()
-        given = env.read()
-        host = options["bind"] or given.BIND
-        port = given.PORT if options["port"] is None else options["port"]
+        given = env.listening(bind=options["bind"], port=options["port"])
+        host, port = given.BIND, given.PORT
         ended = _own_signals()
         worker = Worker(url=f"http://{host}:{port}")
         worker.start()
-        server = uvicorn.Server(configuration(host=host, port=port))
+        server = Server(configuration(host=host, port=port))
         self.stdout.write(f"agentsite is up: http://{host}:{port}/admin/", ending="\n")
         self.stdout.flush()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from itertools import count
@@ -35,12 +36,21 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         refuse_missing_migrations()
         store.look()
-        given = env.read()
-        port = given.PORT if options["port"] is None else options["port"]
-        server = uvicorn.Server(configuration(host=options["bind"] or given.BIND, port=port))
+        given = env.listening(bind=options["bind"], port=options["port"])
+        server = Server(configuration(host=given.BIND, port=given.PORT))
         server.run()
         if not server.started:
-            raise CommandError(f"could not listen on port {port}")
+            raise CommandError(f"could not listen on port {given.PORT}")
+
+
+class Server(uvicorn.Server):
+    """Ends with its streams and long polls open: they are told, and do not use up the grace."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        from agentsite import asgi  # the server has loaded it; commands that only ask for migrations need not
+
+        asgi.hub.close()
+        await super().shutdown(sockets)
 
 
 def refuse_missing_migrations() -> None:

@@ -82,6 +82,9 @@ def _head(found: Explanation) -> RenderableType:
     grid.add_row(Text("by", style="dim"), Text(_actor(found)))
     grid.add_row(Text("run", style="dim"), Text(f"{found.run_id}  trace {found.trace_id}"))
     grid.add_row(Text("made with", style="dim"), Text(_versions(found.versions)))
+    if found.erased:
+        gone = ", ".join(f"{kind} on {_moment(at)}" for kind, at in found.erased.items())
+        grid.add_row(Text("erased", style="dim"), Text(gone, style="yellow"))
     return grid
 
 

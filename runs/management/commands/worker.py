@@ -125,7 +125,7 @@ def _command(queue: str, worker_name: str) -> list[str]:
     pool = {
         queues.PASSES: ["-P", "threads", "-c", str(given.PASSES_THREADS)],
         queues.WRITES: ["-P", "prefork", "-c", str(given.WRITES_PROCESSES), "--time-limit", str(WRITE_TIME_LIMIT_S)],
-        queues.MAINTENANCE: ["-P", "threads", "-c", "2"],
+        queues.MAINTENANCE: ["-P", "threads", "-c", "8"],
     }[queue]
     return [
         sys.executable, "-m", "celery", "-A", "agentsite", "worker", "-Q", queue, *pool, "-n",

@@ -1,0 +1,1 @@
+"""Door: tags that our own pages share."""
