@@ -1,7 +1,7 @@
 """Control: sends the webhooks that are due, each at least once, and records every try. Imports no inference.
 
-Bounded per host, so that a receiver that hangs keeps no other tenant waiting. An answer's head decides. Redirects are
-not followed: their target was never checked.
+Bounded per host and per tenant, so that a receiver that hangs keeps no other tenant waiting. An answer's head decides.
+Redirects are not followed: their target was never checked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from runs.store.parcels import Parcel
 from tools.adapters import http, outgoing
 
 WORKERS, EACH_HOST = 4, 2
+EACH_TENANT = WORKERS - 1
+"""One that names a new host with every run holds no more than that, and the others go on."""
 LEASE_ROOM_S = 5.0
 PUMP_S = 20.0
 FACTOR, MOST_WAIT_S = 3.0, 6 * 3600.0
@@ -28,7 +30,7 @@ SLUGS = {
 }  # fmt: skip
 SLOW, SLOW_S = ("too_slow", "no_connection"), 3.0
 """A receiver is slow by these slugs, or by this many seconds, whatever it answers after them."""
-_lanes = Lanes(most=WORKERS, each=EACH_HOST)
+_lanes = Lanes(most=WORKERS, each=EACH_HOST, owner=EACH_TENANT)
 
 
 def deliver() -> int:
@@ -45,7 +47,7 @@ def deliver() -> int:
 
 def _one() -> bool:
     """One try of the oldest due webhook to a host with room; False where there is none."""
-    with _lanes.call(_claim, lambda one: one.host) as parcel:
+    with _lanes.call(_claim, lambda one: one.host, lambda one: one.tenant_id) as parcel:
         if parcel is None:
             return False
         began = clock.monotonic()
@@ -58,7 +60,7 @@ def _one() -> bool:
 
 
 def _claim(shut: set[str]) -> Parcel | None:
-    return parcels.claim(shut=shut, lease_s=env.read().WEBHOOK_TIMEOUT_S + LEASE_ROOM_S)
+    return parcels.claim(shut=shut, full=_lanes.full(), lease_s=env.read().WEBHOOK_TIMEOUT_S + LEASE_ROOM_S)
 
 
 def _try(parcel: Parcel) -> tuple[int | None, str, float]:

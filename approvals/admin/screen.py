@@ -270,7 +270,9 @@ def _line(item: dict[str, Any], names: tuple[str, ...]) -> str:
 def _said(run: Run | None) -> tuple[Said, ...]:
     if run is None:
         return ()
-    goal = Said(who="Request", at=run.created_at, text=labels.words(str(run.contract.get("goal", ""))))
+    contract: object = run.contract
+    words = str(contract.get("goal", "")) if isinstance(contract, dict) else ""
+    goal = Said(who="Request", at=run.created_at, text=labels.words(words))
     written = Input.objects.filter(run=run, kind="message")
     # The newest: a decision rests on what the customer says now, however much he wrote before.
     newest = list(written.order_by("-seq")[:MAX_MESSAGES])[::-1]

@@ -67,6 +67,12 @@ def _decided(run: Run) -> int:
     return Decision.objects.filter(approval__run_id=run.pk).count()
 
 
+def _contract(run: Run) -> dict[str, Any]:
+    """As it is stored; nothing of one that is no object: this page is where staff see what became of its run."""
+    stored: object = run.contract
+    return stored if isinstance(stored, dict) else {}
+
+
 def _decisions(run: Run) -> list[Decision]:
     """Those that count and the newest attempts that do not, in their order: no crowd of attempts hides a decision."""
     rows = Decision.objects.filter(approval__run_id=run.pk)
@@ -86,7 +92,7 @@ def build(run: Run) -> dict[str, Any]:
     inputs = list(Input.objects.filter(run=run).order_by("seq")[:MAX_DECISIONS])
     writes = list(Write.objects.filter(run=run).prefetch_related("tries").order_by("intent_at")[:MAX_DECISIONS])
     shown: dict[str, Any] = {
-        "run": run, "orders": [o.order_id for o in run.orders.all()[:20]], "goal": str(run.contract.get("goal", "")),
+        "run": run, "orders": [o.order_id for o in run.orders.all()[:20]], "goal": str(_contract(run).get("goal", "")),
         "inputs": inputs,
         "approvals": list(Approval.objects.filter(run_id=run.pk).order_by("requested_at")[:MAX_DECISIONS]),
         "decisions": _decisions(run),
@@ -127,7 +133,7 @@ def money(run: Run, micros: int) -> str:
     if not micros:
         return ""
     try:
-        return "{amount} {currency}".format(**budgets.cost(run.contract, micros))
+        return "{amount} {currency}".format(**budgets.cost(_contract(run), micros))
     except (AttributeError, KeyError, TypeError, ValueError):
         return f"{micros} micros"
 

@@ -223,12 +223,12 @@ class _Visit:
     async def _frames(self, follow: Follow, stream: Stream) -> None:
         """The record after what the client knows, then what the hub tells; returns after the run's last event."""
         await self._say(RETRY)
-        last = follow.after
-        while page := await self.hub.read(partial(looks.replay, follow.run_id, last)):
-            await self._say(b"".join(frame.text for frame in page))
-            last = page[-1].seq
-            if len(page) < looks.PAGE:
-                break
+        last, more = follow.after, True
+        while more:
+            page, more = await self.hub.read(partial(looks.replay, follow.run_id, last))
+            if page:
+                last = page[-1].seq
+                await self._say(b"".join(frame.text for frame in page))
         while not follow.over:
             try:
                 frame = await asyncio.wait_for(stream.frames.get(), HEARTBEAT_S)

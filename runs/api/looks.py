@@ -22,6 +22,8 @@ ENDED = frozenset(status.value for status in TERMINAL)
 CHUNK = 200
 PAGE = 200
 """Events a replay reads at once."""
+PAGE_BYTES = 256 * 1024
+"""What it keeps of them: a client that does not read its stream holds a page of it, and there may be a thousand."""
 MOST_NEW = 2_000
 """Events one look reads for CHUNK runs; what is more comes with the next look."""
 
@@ -77,9 +79,16 @@ def news(heads: Mapping[str, int]) -> dict[str, list[Frame]]:
     return found
 
 
-def replay(run_id: str, after: int) -> list[Frame]:
-    """The next PAGE events at most; fewer mean that there were no more at that moment."""
-    return [frame(event) for event in Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")[:PAGE]]
+def replay(run_id: str, after: int) -> tuple[list[Frame], bool]:
+    """The next events, as many as PAGE and PAGE_BYTES allow but one at least; and whether there may be more."""
+    frames, size = list[Frame](), 0
+    for event in Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")[:PAGE]:
+        one = frame(event)
+        size += len(one.text)
+        if frames and size > PAGE_BYTES:
+            return frames, True
+        frames.append(one)
+    return frames, len(frames) == PAGE
 
 
 def frame(event: Event) -> Frame:

@@ -17,12 +17,17 @@ from runs import budgets, reply, store
 from runs.customer import links
 from runs.models import WAITS, WRITE_STATES, Attachment, Event, Input, Observation, Run, Write
 from runs.states import Status
+from runs.store.tell import STAFF
 from tools.contracts import Json
 
 OUTCOMES = (
     "refunded", "partly_refunded", "refund_failed", "no_refund_due", "answered", "rejected", "cancelled",
     "handed_to_staff", "resolved_by_staff",
 )  # fmt: skip
+
+LEFT_BY_A_DOOR = ("cancel.requested", "notice")
+STAFFS_OWN = {"run.resolved": {"note"}, "run.hurried": {"note"}, "write.doubted": {"note"},
+              "write.settled_by_staff": {"seen"}}  # fmt: skip
 
 
 def _one_of(*words: str) -> WithJsonSchema:
@@ -218,7 +223,7 @@ def _run(row: Run, approval: Approval | None, writes: list[Write], files: list[A
     return RunView(
         run_id=run_id, request_id=row.request_id, trace_id=row.trace_id, tenant_id=row.tenant_id, agent=row.agent,
         status=row.status, waiting_for=row.waiting_for, version=row.version, outcome=row.outcome, reason=row.reason,
-        contract=row.contract, usage=_usage(row), pending_action=_action(row.pending_action),
+        contract=_contract(row), usage=_usage(row), pending_action=_action(row.pending_action),
         approval=_approval(approval), writes=[_write(w) for w in writes], verification=row.verification,
         versions=_versions(row), customer_message=reply.customer_message(store.story(run_id)), reply=row.reply,
         customer_url=links.url(row.id, row.created_at), attachments=files, created_at=clock.rfc3339(row.created_at),
@@ -230,21 +235,27 @@ def _moment(value: datetime | None) -> str | None:
     return None if value is None else clock.rfc3339(value)
 
 
+def _contract(row: Run) -> Json:
+    """As it is stored; nothing of one that is no object: its run fails by name, the list that it stands in does not."""
+    stored: object = row.contract
+    return stored if isinstance(stored, dict) else {}
+
+
 def _usage(row: Run) -> UsageView:
     return UsageView(
         model_calls=row.model_calls, write_attempts=row.write_attempts, input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens, cost=MoneyView(**budgets.cost(row.contract, row.cost_micros)),
+        output_tokens=row.output_tokens, cost=MoneyView(**budgets.cost(_contract(row), row.cost_micros)),
         active_ms=row.active_ms,
     )  # fmt: skip
 
 
 def _action(pending: Json | None) -> PendingActionView | None:
-    if pending is None:
+    """The action that waits; none of a row that no code of ours wrote."""
+    names = ("tool", "args", "evidence", "idempotency_key")
+    try:
+        return PendingActionView(**{name: pending[name] for name in names}) if pending else None
+    except (KeyError, TypeError, ValueError):
         return None
-    return PendingActionView(
-        tool=pending["tool"], args=pending["args"], evidence=pending["evidence"],
-        idempotency_key=pending["idempotency_key"],
-    )  # fmt: skip
 
 
 def _approval(row: Approval | None) -> RunApprovalView | None:
@@ -267,20 +278,29 @@ def _versions(row: Run) -> VersionsView:
     known: Json = row.versions or {}
     return VersionsView(
         model=known.get("model"), prompt=known.get("prompt"), tools=known.get("tools"),
-        policy=known.get("policy") or row.contract.get("policy_version_pin"),
+        policy=known.get("policy") or _contract(row).get("policy_version_pin"),
         release=known.get("release") or row.release,
     )  # fmt: skip
 
 
 def events(rows: Iterable[Event]) -> list[Json]:
-    """Events in order; `data` is what happened, ids and erasable payload together."""
+    """Events in order; `data` is what happened, ids and erasable payload together, without staff's words to staff."""
     return [
         EventView(
             seq=e.seq, type=e.type, at=clock.rfc3339(e.at), span=e.span, version=e.version,
-            data={**e.meta, **(e.payload or {})},
+            data={**e.meta, **_payload(e)},
         ).model_dump()
         for e in rows
     ]  # fmt: skip
+
+
+def _payload(event: Event) -> Json:
+    """What a client may read of it: a person's words for his colleagues are not among that, nor why one said yes."""
+    left = event.meta.get("by") if event.type in LEFT_BY_A_DOOR else None
+    hidden = {"text"} if str(left or "").startswith(STAFF) else STAFFS_OWN.get(event.type, set())
+    if event.type == "approval.decided" and event.meta.get("decision") == "approved":
+        hidden = {"reason"}
+    return {name: value for name, value in (event.payload or {}).items() if name not in hidden}
 
 
 def observations(rows: Iterable[Observation]) -> list[Json]:

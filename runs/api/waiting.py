@@ -65,11 +65,11 @@ def _held(run_id: str, after: int) -> Iterator[bytes]:
     ends, spoke = clock.monotonic() + live.STREAM_S, clock.monotonic()
     while clock.monotonic() < ends:
         now = looks.look([run_id]).get(run_id)
-        frames = looks.replay(run_id, after)
+        frames, more = looks.replay(run_id, after)
         for frame in frames:
             after, spoke = frame.seq, clock.monotonic()
             yield frame.text
-        if now is None or (now.ended and len(frames) < looks.PAGE):
+        if now is None or (now.ended and not more):
             return
         if clock.monotonic() - spoke > live.HEARTBEAT_S:
             spoke = clock.monotonic()

@@ -33,7 +33,7 @@ AT = {
 NOW = {
     "accepted": "Request received",
     "waiting_reply": "Waiting for your answer",
-    "awaiting_approval": "A person is looking at it",
+    "awaiting_approval": "Waiting for a review by a person",
     "approval_expired": "Still waiting for a person to look at it",
     "approved": "Refund being prepared",
     "executing": "Refund being sent",
@@ -43,7 +43,7 @@ NOW = {
 HEADLINES = {
     "accepted": "We have your request",
     "waiting_reply": "We need an answer from you",
-    "awaiting_approval": "A person is looking at your request",
+    "awaiting_approval": "Your request waits for a review by a person",
     "approval_expired": "Your request is still waiting for a person",
     "approved": "A refund is being prepared",
     "executing": "A refund is being worked on",
@@ -153,7 +153,7 @@ def _headline(run: Run, story: Story, refunded: bool) -> str:
     if run.status in ("completed", "escalated") and run.outcome == "refunded" and refunded:
         return CONFIRMED
     if run.status == "escalated":
-        return "A person has taken over your request"
+        return "Your request was handed to a person"
     if run.status == "completed":
         failed = run.outcome == "refund_failed"
         return "A refund did not go through" if failed else "Your request has been answered"

@@ -38,7 +38,7 @@ def form(request: HttpRequest) -> Form:
         return Form(fault=f"That is too large: at most {MAX_FILES} files of 5 MB each. Please try again.", status=413)
     try:
         sent, chosen = request.POST, request.FILES
-    except (MultiPartParserError, SuspiciousOperation):
+    except (MultiPartParserError, SuspiciousOperation, LookupError, ValueError):  # the last two: a charset of no text
         return Form(fault="We could not read what was sent. Please try again.")
     fields = {name: str(sent[name]).replace("\r\n", "\n") for name in sent}
     return _with_files(fields, chosen)

@@ -43,19 +43,21 @@ class Parcel:
 
 def due(*, shut: Collection[str] = ()) -> bool:
     """Whether a webhook could be sent now, to a host that is not `shut`."""
-    return _due(dbtime.now(), shut).exists()
+    return _due(dbtime.now(), shut, ()).exists()
 
 
-def _due(now: datetime, shut: Collection[str]) -> QuerySet[Webhook]:
+def _due(now: datetime, shut: Collection[str], full: Collection[str]) -> QuerySet[Webhook]:
     earlier = Webhook.objects.filter(run=OuterRef("run"), state="due", seq__lt=OuterRef("seq"))
     rows = Webhook.objects.filter(state="due", due_at__lte=now).exclude(host__in=sorted(shut))
+    rows = rows.exclude(tenant_id__in=sorted(full))
     return rows.filter(~Exists(earlier)).order_by("due_at", "id")
 
 
-def claim(*, shut: Collection[str], lease_s: float) -> Parcel | None:
-    """The oldest due webhook to a host that is not `shut`, for this process alone and for so many seconds."""
+def claim(*, shut: Collection[str], lease_s: float, full: Collection[str] = ()) -> Parcel | None:
+    """The oldest due webhook to a host that is not `shut`, of a tenant that is not `full`, for this process alone and
+    for so many seconds."""
     now = dbtime.now()
-    for webhook_id, at in list(_due(now, shut).values_list("id", "due_at")[:CANDIDATES]):
+    for webhook_id, at in list(_due(now, shut, full).values_list("id", "due_at")[:CANDIDATES]):
         with transaction.atomic():
             taken = Webhook.objects.filter(id=webhook_id, state="due", due_at=at)
             if taken.update(due_at=now + timedelta(seconds=lease_s), tries=F("tries") + 1) == 1:

@@ -104,7 +104,7 @@ def test_page_follows_by_itself_says_so_and_leaves_a_text_alone(
 ) -> None:
     visit = Visit(browser, live_server, run)
     page = visit.page
-    expect(page.locator("[aria-current=step]")).to_contain_text("A person is looking at it")
+    expect(page.locator("[aria-current=step]")).to_contain_text("Waiting for a review by a person")
     assert page.locator("#announce").inner_text() == ""
     page.fill("#text", "Half a sentence")
     Run.objects.filter(pk=run.pk).update(status="executed", waiting_for="refund")
@@ -143,7 +143,7 @@ def test_reply_with_a_file_and_a_double_click_is_one_message(
 def test_page_works_without_scripts(browser: Browser, live_server: LiveServer, run: Run) -> None:
     visit = Visit(browser, live_server, run, java_script_enabled=False)
     page = visit.page
-    expect(page.locator("[aria-current=step]")).to_contain_text("A person is looking at it")
+    expect(page.locator("[aria-current=step]")).to_contain_text("Waiting for a review by a person")
     page.fill("#text", "Sent without a script.")
     page.click("#reply button")
     expect(page.locator("#sent")).to_contain_text("Your message has been sent.")

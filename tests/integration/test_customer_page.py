@@ -190,7 +190,7 @@ def test_page_follows_a_refund_from_request_to_confirmation(world: World, browse
     run = world.resume(run)
     page = look(browser, run)
     assert page.steps() == [
-        "done: Request received", "done: Checking your order and payments", "current: A person is looking at it",
+        "done: Request received", "done: Checking your order and payments", "current: Waiting for a review by a person",
         "later: Refund (if one is due)", "later: Result",
     ]  # fmt: skip
     assert world.said(run) in page.text

@@ -27,7 +27,8 @@ OURS_OR_NOTHING = ("default-src", "base-uri")
 
 @pytest.fixture(autouse=True)
 def _quick_hashes(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    quick, usual = "MD5PasswordHasher", "PBKDF2PasswordHasher"
+    settings.PASSWORD_HASHERS = [f"django.contrib.auth.hashers.{name}" for name in (quick, usual)]
 
 
 def sign_in(client: Client, name: str = "lead_17", password: str = PASSWORD, **more: Any) -> Any:

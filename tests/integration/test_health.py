@@ -181,7 +181,7 @@ def test_schema_describes_the_runs_api() -> None:
     assert schema["openapi"] == "3.1.1"
     assert set(schema["paths"]["/api/v1/runs"]) == {"get", "post"}
     posted = schema["paths"]["/api/v1/runs"]["post"]
-    assert posted["security"] == [{"token": []}, {"staff": []}]
+    assert posted["security"] == [{"token": []}], "a program asks; staff read and decide"
     assert posted["requestBody"]["content"]["application/json"]["schema"]["$ref"] == "#/components/schemas/RunRequest"
     assert schema["components"]["schemas"]["RunRequest"]["required"] == ["request_id", "goal", "actor"]
     assert {"runs_retrieve", "runs_events", "runs_observations", "runs_message", "runs_feedback", "runs_cancel"} <= {

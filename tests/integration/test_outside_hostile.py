@@ -6,25 +6,33 @@ import asyncio
 import base64
 import hashlib
 import ipaddress
+import itertools
+import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
+import httpcore
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connections
 from django.test import Client
 
 from agentsite import addresses, env
 from agentsite.lanes import Lanes
-from runs import delivery
-from runs.api import auth, live
+from runs import delivery, store
+from runs.api import auth, live, looks
 from runs.api.hub import Hub
 from runs.customer import links
-from runs.models import Attachment, Input, Run, Webhook
+from runs.models import Attachment, Event, Input, Run, Webhook
 from tests import edge
 from tests.edge import RUNS, admitted, post
 from tests.loopback import Loopback, ok, slow
 from tests.world import World
+from tools.adapters import http
 
 Json = dict[str, Any]
 STUCK_S = 20
@@ -168,5 +176,98 @@ def test_who_may_only_look_at_a_run_gets_no_link_to_speak_as_its_customer(db: No
         assert [run["customer_url"] for run in one.get(RUNS).json()["results"]] == [None]
     assert post(operator, f"{RUNS}/{run_id}/cancel").json()["customer_url"] is None
     writer = edge.client(edge.token(name="writer", scopes="runs:read,runs:write"))
-    assert writer.get(f"{RUNS}/{run_id}").json()["customer_url"] == writer.get(RUNS).json()["results"][0]["customer_url"]
-    assert "/c/" in writer.get(f"{RUNS}/{run_id}").json()["customer_url"]
+    link = writer.get(f"{RUNS}/{run_id}").json()["customer_url"]
+    assert "/c/" in link and [run["customer_url"] for run in writer.get(RUNS).json()["results"]] == [link]
+
+
+def test_replay_holds_little_at_once_and_leaves_nothing_out(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that asks for a stream and does not read it holds a page of it; a thousand of them hold a thousand."""
+    edge.tenant()
+    shop = edge.client(edge.token())
+    run_id = admitted(shop)["run_id"]
+    for number in range(30):
+        store.append_input(run_id, kind="message", message_id=f"m{number}", text="\u0939" * 5_000, by="user:1")
+    seen, more, pages = list[int](), True, 0
+    while more:
+        page, more = looks.replay(run_id, seen[-1] if seen else 0)
+        assert sum(len(frame.text) for frame in page) <= looks.PAGE_BYTES
+        seen, pages = [*seen, *(frame.seq for frame in page)], pages + 1
+    assert seen == list(Event.objects.filter(run=run_id).order_by("seq").values_list("seq", flat=True))
+    assert pages > 3
+    monkeypatch.setattr(looks, "PAGE_BYTES", 10)
+    assert [len(looks.replay(run_id, after)[0]) for after in (0, seen[-2], seen[-1])] == [1, 1, 0]
+    streamed: Any = shop.get(f"{RUNS}/{run_id}/events", headers={"Accept": "text/event-stream"})
+    told = b""
+    while told.count(b"\nid: ") < len(seen):
+        told += b"".join(itertools.islice(streamed.streaming_content, 1))
+    assert f"id: {seen[-1]}\n".encode() in told
+
+
+def test_tenant_with_a_new_host_each_time_leaves_the_others_a_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No host of his was ever slow before, so that lanes by host alone would give him every worker."""
+    monkeypatch.setattr(delivery, "_lanes", copied(delivery._lanes))
+    world.settings(WEBHOOK_PRIVATE_HOSTS="127.0.0.1", WEBHOOK_TIMEOUT_S="60")
+    let_go = threading.Event()
+    with ExitStack() as servers:
+        hung = [servers.enter_context(Loopback()) for _ in range(delivery.WORKERS)]
+        for number, server in enumerate(hung):
+            server.on("/", lambda wire: (let_go.wait(60), ok({})(wire))[1])
+            world.start(f"req-hung-{number}", callback_url=server.url + "/hooks")
+        fine = servers.enter_context(Loopback())
+        fine.on("/", ok({}))
+        other = world.start("req-fine", callback_url=fine.url + "/hooks")
+        Webhook.objects.filter(run=other).update(tenant_id="t_other")
+        with ThreadPoolExecutor(delivery.WORKERS) as pool:
+            for _ in range(delivery.WORKERS):
+                pool.submit(_pump)
+            limit = time.monotonic() + STUCK_S
+            while not fine.calls and time.monotonic() < limit:
+                time.sleep(0.02)
+            arrived = len(fine.calls)
+            let_go.set()
+    assert (arrived, set(Webhook.objects.values_list("state", flat=True))) == (1, {"delivered"})
+
+
+def copied(lanes: Lanes) -> Lanes:
+    return Lanes(most=delivery.WORKERS, each=delivery.EACH_HOST, owner=lanes._owner)
+
+
+def _pump() -> int:
+    try:
+        return delivery.deliver()
+    finally:
+        connections.close_all()
+
+
+@pytest.mark.parametrize("charset", ["rot13", "hex", "idna", "no-such"])
+def test_form_in_a_charset_that_is_no_text_is_refused_as_any_other_that_cannot_be_read(db: None, charset: str) -> None:
+    edge.tenant()
+    run = Run.objects.get(pk=admitted(edge.client(edge.token()))["run_id"])
+    form = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\nhello\r\n--b--\r\n'
+    here = links.url(run.pk, run.created_at).removeprefix(env.read().public_url)
+    for what in ("message", "feedback"):
+        kind = f"multipart/form-data; charset={charset}; boundary=b"
+        answer = Client(raise_request_exception=False).generic("POST", f"{here}{what}/", form, content_type=kind)
+        assert answer.status_code == 400
+    assert not Input.objects.exists()
+
+
+@pytest.mark.any_database
+def test_zone_whose_servers_never_answer_keeps_no_other_name_from_being_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_go, really = threading.Event(), socket.getaddrinfo
+
+    def lame(host: str, *more: Any, **named: Any) -> Any:
+        return let_go.wait(STUCK_S) if host.endswith(".lame") else really(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lame)
+    try:
+        for number in range(20):
+            with pytest.raises(httpcore.ConnectTimeout):
+                http._looked_up(f"n{number}.lame", 443, 0.01)
+        assert http._looked_up("127.0.0.1", 443, STUCK_S / 4) == ["127.0.0.1"]
+    finally:
+        let_go.set()

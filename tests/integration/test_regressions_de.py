@@ -1,4 +1,4 @@
-"""Decisions and erasures in a crowd of odd rows: none hides a decision, stops a purge or lets erased words come back."""
+"""Decisions and erasures among odd rows: none hides a decision, stops a purge or lets erased words come back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db.models import signals
 
 from agentsite import dbtime
+from agentsite.canonical import canonical_text
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import AgentProfile
 from approvals import queue
@@ -19,13 +20,14 @@ from approvals.models import Approval, Decision
 from runs import retention, store
 from runs.models import Feedback, Run, Turn, Write
 from runs.store import erasing
-from runs.store.erasing import CONVERSATION, EVIDENCE, KINDS
-from tests import approving, planted
+from runs.store.erasing import KINDS
+from tests import approving, edge, planted
 from tests.approving import signed_in
-from tests.between import at_once
+from tests.between import at_once, make_due
 from tests.integration.test_broken_rows import store_raw
 from tests.integration.test_retention import ended
-from tests.world import World, final, gather
+from tests.operating import acts, operator
+from tests.world import World, final, gather, refund
 
 pytestmark = pytest.mark.django_db
 SAID = "Quixote-words"
@@ -175,3 +177,45 @@ def test_yes_without_the_statement_that_was_asked_for_is_used_for_nothing(lead: 
     Decision.objects.create(approval=approval, user=lead, attested=said if stated else "", **row)
     Approval.objects.filter(pk=approval.pk).update(status="approved", execute_by=now + timedelta(hours=1))
     assert queue.permitted(approval.pk) is stated
+
+
+# --- what staff write to staff ------------------------------------------------------------------------------------
+
+
+def test_clients_read_no_words_that_staff_wrote_for_colleagues(world: World) -> None:
+    shop, desk = edge.client(edge.token()), operator()
+    taken = world.start("req-2", [*gather(), refund(), final()])
+    assert acts(desk, taken, "hurry", note=SAID) == 302
+    assert acts(desk, taken, "escalate", note=SAID) == 302
+    taken = world.resume(taken, until="escalated")
+    assert acts(desk, taken, "finish", note=SAID, text="We called you.") == 302
+    done = world.start(script=[*gather(), refund(), final()])
+    world.decide(done, "approve", SAID)
+    done = world.resume(done, until="completed")
+    for run in (done, taken):
+        answer = shop.get(f"/api/v1/runs/{run.pk}/events?limit=100")
+        assert answer.status_code == 200 and SAID not in answer.content.decode()
+    told = answer.json()["results"]
+    assert [e["data"]["text"] for e in told if e["type"] == "run.resolved"] == ["We called you."]
+    assert [e["data"]["by"] for e in told if e["type"] == "run.hurried"] == ["ops_3"]
+    assert planted.in_database((SAID,)) != []  # staff read them
+
+
+# --- pages and lists beside a row that nobody can read --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [("contract", "[]"), ("contract", '"x"'), ("pending_action", "[1]"),
+                         ("pending_action", '{"args":{},"call_id":"m3.1"}')],
+)  # fmt: skip
+def test_broken_row_takes_no_list_and_no_page_away(world: World, column: str, text: str) -> None:
+    run = world.start()
+    whole = canonical_text(getattr(run, column))
+    store_raw(run, column, text)
+    make_due(run)
+    world.step(run)
+    shop, desk = edge.client(edge.token()), signed_in(world.person("root", is_superuser=True))
+    looked = [(shop, f"/api/v1/runs/{run.pk}"), (shop, "/api/v1/runs"), (desk, f"/admin/runs/run/{run.pk}/change/")]
+    for client, path in [*looked, (desk, f"/admin/approvals/approval/{run.approval_id}/change/")]:
+        assert client.get(path).status_code == 200, path
+    store_raw(run, column, whole)  # for what is checked after every case
