@@ -29,6 +29,8 @@ from tests.system.site import Ground, Site
 MakeSite = Callable[..., Site]
 Say = Callable[[str], None]
 _folders: list[Path] = []
+STAGES = ("scene", "pair", "shop", "fleet", "doors", "door")
+"""Fixtures that start a whole site, or eight processes, for their module."""
 
 
 def _choose_database() -> None:
@@ -52,6 +54,16 @@ def _choose_database() -> None:
 
 _choose_database()
 django.setup()  # pytest-django does it only where it found the settings itself, before this file
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of one stage stay together: spread over workers, each of these would start a site of its own."""
+    for item in items:
+        for name in STAGES:
+            if isinstance(item, pytest.Function) and name in item.fixturenames:
+                param = item.callspec.params.get(name, "") if hasattr(item, "callspec") else ""
+                item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name}-{param}"))
 
 
 def pytest_unconfigure() -> None:

@@ -148,6 +148,7 @@ def _decided(scene: Scene, run_id: str, done: set[str]) -> bool:
     return approval is not None and approval["approval_id"] in done
 
 
+@pytest.mark.long
 def test_redis_killed_under_runs_and_back_later(scene: Scene, say: Say) -> None:
     runs, approvals = three_stages(scene)
     scene.redis.kill()

@@ -1,4 +1,4 @@
-"""A short crash campaign (on SQLite a long test), and what `manage.py chaos` says where it cannot run one."""
+"""A short crash campaign on each set-up, and what `manage.py chaos` says where it cannot run one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from tests.conftest import Say
 RUNS = 36
 
 
+@pytest.mark.long
 @pytest.mark.own_services
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize(
-    ("database", "provider"), [("postgres", "ignores"), pytest.param("sqlite", "forgets", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("database", "provider"), [("postgres", "ignores"), ("sqlite", "forgets")])
 def test_campaign_loses_nothing_and_pays_nothing_twice(database: str, provider: str, say: Say, tmp_path: Path) -> None:
     order = Order(
         runs=RUNS, database=database, workers=2, seed=7, provider=provider, deadline_s=330, keep=tmp_path / "kept"

@@ -172,7 +172,7 @@ class Fleet:
         return Counter(h["said"] for h in heard), whom.requests - before
 
 
-@pytest.fixture(scope="module", params=[SQLITE_REDIS, POSTGRES_REDIS])
+@pytest.fixture(scope="module", params=[pytest.param(SQLITE_REDIS, marks=pytest.mark.long), POSTGRES_REDIS])
 def fleet(request: pytest.FixtureRequest, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("breaker")
     with Loopback() as server, ModelServer(OPENAI, scripted(OPENAI, [Said(text="Hello.")])) as provider:

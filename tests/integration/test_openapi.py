@@ -126,7 +126,7 @@ def test_no_call_with_a_token_answers_what_is_not_declared() -> None:
     fuzz = with_token()
     fuzz.every_operation(FEW)
     assert fuzz.answered["POST /api/v1/runs"][202] >= 1
-    assert fuzz.answered["GET /api/v1/runs/{run_id}"][200] >= 1
+    assert sum(fuzz.answered["GET /api/v1/runs/{run_id}"][found] for found in (200, 304)) >= 1
     assert set(fuzz.answered["POST /api/v1/approvals/{approval_id}/decision"]) <= {400, 403, 404}
     assert Run.objects.filter(status="completed").count() == 0
 

@@ -111,7 +111,7 @@ def play(wave: list[Json], setup: str, ground: Ground, folder: Path) -> dict[str
             site.close()
 
 
-@pytest.mark.parametrize("setup", ["E", "P"])
+@pytest.mark.parametrize("setup", ["E", pytest.param("P", marks=pytest.mark.long)])
 def test_every_retail_case_is_right(setup: str, ground: Ground, tmp_path: Path, say: Say) -> None:
     cases = [json.loads(line) for line in CASES.read_text().splitlines()]
     assert len(cases) == 109

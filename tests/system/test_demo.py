@@ -164,6 +164,7 @@ def test_demo_waits_for_a_browser_and_ctrl_c_leaves_no_process(tmp_path: Path) -
         assert "Traceback" not in demo.text and demo.left_behind() == []
 
 
+@pytest.mark.long
 def test_demo_that_is_told_to_end_ends_its_children(tmp_path: Path) -> None:
     with Demo(tmp_path) as demo:
         demo.until("approve in the browser:")
@@ -183,6 +184,7 @@ def test_children_of_a_killed_demo_die_with_it(tmp_path: Path) -> None:
         assert demo.left_behind() == []
 
 
+@pytest.mark.long
 def test_demo_ends_with_its_sandbox_and_names_the_log(tmp_path: Path) -> None:
     with Demo(tmp_path) as demo:
         demo.until("approve in the browser:")
