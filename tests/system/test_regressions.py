@@ -155,7 +155,7 @@ def test_b60_a_step_delivered_many_times_is_done_once(shop: tuple[Site, Business
 def deliver(site: Site, run_id: str, queue: str, times: int) -> None:
     """The same message several times, as a broker that redelivers would."""
     assert site.broker is not None
-    app = Celery("redelivery", broker=site.broker.url)
+    app = Celery("redelivery", broker=site.broker.url, set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": KEY_PREFIX}
     with app.connection_for_write() as link:
         for _ in range(times):
