@@ -30,7 +30,7 @@ MakeSite = Callable[..., Site]
 Say = Callable[[str], None]
 _folders: list[Path] = []
 STAGES = ("scene", "pair", "shop", "fleet", "doors", "door")
-"""Fixtures that start a whole site, or eight processes, for their module."""
+"""Fixtures that start a whole site, or eight processes, for their module; they stand in tests marked own_services."""
 
 
 def _choose_database() -> None:
@@ -61,7 +61,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of one stage stay together: spread over workers, each of these would start a site of its own."""
     for item in items:
         for name in STAGES:
-            if isinstance(item, pytest.Function) and name in item.fixturenames:
+            if (
+                isinstance(item, pytest.Function)
+                and name in item.fixturenames
+                and item.get_closest_marker("own_services")
+            ):
                 param = item.callspec.params.get(name, "") if hasattr(item, "callspec") else ""
                 item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name}-{param}"))
 

@@ -77,6 +77,7 @@ def test_doctor_finds_no_fault_in_a_whole_site(shop: World) -> None:
 
 def test_doctor_prints_one_line_a_finding_and_a_sum(shop: World, settings: Any) -> None:
     settings.AUDIT_KEY = f"k2:{'x' * 32},k1:older"
+    shop.settings(PUBLIC_URL="https://agent.example")
     words, content = looked()
     lines = words.rstrip("\n").split("\n")
     odd = [line for line in lines[:-2] if not line.startswith("✓  ")]
