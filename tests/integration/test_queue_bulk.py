@@ -165,6 +165,24 @@ def test_crafted_ids_of_another_tenant_are_nothing_at_all(lead: User, asked: lis
     assert Approval.objects.get(pk=theirs.pk).assigned_to_id is None
 
 
+def test_b71_of_four_ids_only_the_one_that_may_be_decided_changes(lead: User, asked: list[Approval]) -> None:
+    """B71: the four of a crafted page for "all of them": own, expired, rejected before, another tenant's."""
+    fine, expired, rejected = asked
+    theirs = wait("theirs", tenant_id="t_b")
+    Approval.objects.filter(pk=expired.pk).update(expires_at=expired.requested_at)
+    assert queue.expire(expired.pk)
+    queue.decide(rejected.pk, decider("lead_18"), "reject", rejected.action_hash, "Not ours.")
+    four = [fine, expired, rejected, theirs]
+    powerless = signed_in(approving.person("clerk_1", may=("view_approval",)))
+    assert send(powerless, "reject", four, select_across="1", **WHY).status_code == 403
+    assert statuses(four) == ["pending", "expired", "rejected", "pending"]
+    said = send(signed_in(lead), "reject", four, select_across="1", **WHY).content.decode()
+    assert "Rejected: 1 of 4." in said and said.count("Not done:") == 3 and "theirs" not in said
+    assert statuses(four) == ["rejected", "expired", "rejected", "pending"]
+    mine = Decision.objects.filter(user=lead).values_list("approval_id", "refusal")
+    assert sorted(mine) == sorted([(fine.pk, ""), (expired.pk, "approval-expired"), (rejected.pk, "already-decided")])
+
+
 # --- assign ------------------------------------------------------------------------------------------------
 
 
