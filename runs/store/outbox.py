@@ -20,8 +20,9 @@ from runs.store.tell import story
 
 TOLD_STATUSES = frozenset({"awaiting_approval", "waiting_reply", "completed", "escalated", "cancelled", "failed"})
 # An expiry is told of by its own event: a run with a confirmed refund goes back to `verified` by it.
-TOLD_EVENTS = {"approval.expired": "run.approval_expired", "run.corrected": "run.corrected"}
-TOLD_EVENTS |= {"run.resolved": "run.resolved"}
+TOLD_EVENTS = {
+    "approval.expired": "run.approval_expired", "run.corrected": "run.corrected", "run.resolved": "run.resolved",
+}  # fmt: skip
 ASKING = ("run.awaiting_approval", "run.approval_expired")
 UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 """What telling a story raises where a row's columns hold what no code of ours wrote."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import current_app
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
@@ -19,6 +18,7 @@ from approvals.models import Notice
 from runs import delivery, signing
 from runs.management import findings
 from runs.models import Delivery, Event, Run, Webhook
+from tests import hints
 from tests.between import ago
 from tests.loopback import Loopback, ok
 from tests.operating import OPERATES, operator, seen
@@ -36,10 +36,7 @@ def receiver(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback
     with Loopback() as server:
         server.on("/", ok({}, 410), ok({}))
         yield server
-    with current_app.connection_for_write() as link:
-        channel: Any = link.default_channel
-        channel.queue_declare(queues.MAINTENANCE)
-        channel.queue_purge(queues.MAINTENANCE)
+    hints.thrown_away(queues.MAINTENANCE)
 
 
 def cancelled(world: World, url: str, request_id: str = "req-8472") -> Run:

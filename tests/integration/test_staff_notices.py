@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from celery import current_app
 from django.urls import reverse
 
 from agentsite import clock, env, mail, queues
@@ -17,6 +16,7 @@ from approvals import notices, notify, telling
 from approvals.models import Approval, Notice
 from runs import sweeper
 from runs.models import Run
+from tests import hints
 from tests.between import put_back
 from tests.loopback import Loopback, ok
 from tests.postbox import Letter, Postbox
@@ -33,10 +33,7 @@ def post(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postbox]:
     with Postbox() as server:
         world.settings(EMAIL_URL=server.url, PUBLIC_URL=SITE)
         yield server
-    with current_app.connection_for_write() as link:
-        channel: Any = link.default_channel
-        channel.queue_declare(queues.MAINTENANCE)
-        channel.queue_purge(queues.MAINTENANCE)
+    hints.thrown_away(queues.MAINTENANCE)
 
 
 @pytest.fixture
@@ -290,10 +287,7 @@ def test_two_workers_send_a_letter_once(world: World, post: Postbox) -> None:
 
 def test_sweeper_has_due_notices_sent(world: World, post: Postbox) -> None:
     world.start()
-    with current_app.connection_for_write() as link:
-        channel: Any = link.default_channel
-        channel.queue_declare(queues.MAINTENANCE)
-        channel.queue_purge(queues.MAINTENANCE)
+    hints.thrown_away(queues.MAINTENANCE)
     assert sweeper.sweep() is not None and queues.depth(queues.MAINTENANCE) == 1
 
 

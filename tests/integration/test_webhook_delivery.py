@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from celery import current_app
 from django.db import connections
 from standardwebhooks.webhooks import Webhook as Verifier
 from standardwebhooks.webhooks import WebhookVerificationError
@@ -20,6 +19,7 @@ from agentsite.lanes import Lanes
 from runs import delivery, signing, sweeper
 from runs.models import Delivery, Run, Webhook
 from runs.store import parcels
+from tests import hints
 from tests.between import ago, put_back
 from tests.loopback import Answer, Call, Loopback, closed_port, cut, ok, raw, reset, slow
 from tests.world import TENANT, World
@@ -35,10 +35,7 @@ def receiver(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopback
     with Loopback() as server:
         server.on("/", GOOD)
         yield server
-    with current_app.connection_for_write() as link:
-        channel: Any = link.default_channel
-        channel.queue_declare(queues.MAINTENANCE)
-        channel.queue_purge(queues.MAINTENANCE)
+    hints.thrown_away(queues.MAINTENANCE)
 
 
 def waiting(world: World, url: str, request_id: str = "req-8472") -> Run:
@@ -304,10 +301,7 @@ def test_slow_places_share_one_lane() -> None:
 
 def test_sweeper_asks_for_what_is_due_and_only_then(world: World, receiver: Loopback) -> None:
     run = cancelled(world, receiver.url)
-    with current_app.connection_for_write() as link:
-        channel: Any = link.default_channel
-        channel.queue_declare(queues.MAINTENANCE)
-        channel.queue_purge(queues.MAINTENANCE)  # its own hint was lost
+    hints.thrown_away(queues.MAINTENANCE)  # its own hint was lost
     assert sweeper.sweep() is not None and queues.depth(queues.MAINTENANCE) == 1
     delivery.deliver()
     assert sweeper.sweep() is not None and queues.depth(queues.MAINTENANCE) == 1
