@@ -40,7 +40,7 @@ KEY = f"{TENANT}/req-8472:issue_refund:pay_9002"
 ENDED = frozenset(s.value for s in TERMINAL)
 PERIODS = {
     "COMMERCE_HONOURS_KEYS": "1", "COMMERCE_SETTLE_S": "0.2", "RETRY_S": "0.02", "PENDING_POLL_S": "0.02",
-    "CALL_TIMEOUT_S": "2", "WRITE_TIMEOUT_S": "2", "VERIFY_FOR_S": "600", "AGENT_PASSES_PER_TASK": "50",
+    "CALL_TIMEOUT_S": "10", "WRITE_TIMEOUT_S": "10", "VERIFY_FOR_S": "600", "AGENT_PASSES_PER_TASK": "50",
 }  # fmt: skip
 DECISIVE = ("get_payments", "get_refund_status", "search_policy")
 MAY_DECIDE = ("view_approval", "decide_approval", "view_run")

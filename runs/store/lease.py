@@ -21,7 +21,7 @@ name. One that waits for a person touches nothing for days and is due to nobody 
 GIVEN_BACK = 8
 """Times the hint for such a run is sent again at once."""
 RENEWED_AT_ONCE = 100
-"""Leases a statement, which waits for whoever holds one of its rows, and lets others wait for the rest meanwhile."""
+"""Leases a statement."""
 
 # A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
 _DECIDED = (
@@ -103,7 +103,7 @@ def _leave_to_newer(run_id: str) -> None:
 
 
 def renew(leases: Sequence[tuple[str, str]]) -> frozenset[str]:
-    """Prolong leases (run id, token) that still live, never past their handlers' own deadlines; the tokens of those.
+    """Prolong leases (run id, token) that still live, never past their handlers' own deadlines; the tokens that live.
 
     A few statements for all: one a lease would take a process with a thousand of them longer than a lease lasts.
     """
@@ -114,17 +114,30 @@ def renew(leases: Sequence[tuple[str, str]]) -> frozenset[str]:
 
 
 def _renew(leases: Sequence[tuple[str, str]]) -> set[str]:
-    now, plus, lease = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S
-    least = "LEAST" if connection.vendor == "postgresql" else "MIN"
-    each = ", ".join(["%s"] * len(leases))
-    sql = (
-        f"UPDATE runs_run SET lease_until = {least}({plus}, lease_deadline) WHERE id IN ({each}) "
-        f"AND lease_token IN ({each}) AND lease_until >= {now} AND lease_deadline > {now} RETURNING lease_token"
-    )
-    ids, tokens = [raw_id(run_id) for run_id, _ in leases], [token for _, token in leases]
+    each, now, plus = ", ".join(["%s"] * len(leases)), dbtime.now_sql(), dbtime.plus_sql()
+    live = f"id IN ({each}) AND lease_token IN ({each}) AND lease_until >= {now} AND lease_deadline > {now}"
+    which = [*(raw_id(run_id) for run_id, _ in leases), *(token for _, token in leases)]
+    lease = dbtime.plus_param(env.read().LEASE_S)
     with connection.cursor() as cursor:
-        cursor.execute(sql, [dbtime.plus_param(lease), *ids, *tokens])
+        if connection.vendor == "postgresql":
+            cursor.execute(_beside_locks(live, plus), [*which, lease])
+        else:
+            cursor.execute(
+                f"UPDATE runs_run SET lease_until = MIN({plus}, lease_deadline) WHERE {live} RETURNING lease_token",
+                [lease, *which],
+            )
         return {str(row[0]) for row in cursor.fetchall()}
+
+
+def _beside_locks(live: str, plus: str) -> str:
+    """A row that is locked is passed over, not waited for: a commit that hangs would else hold, through this statement,
+    every other run of its process. Nobody can claim it meanwhile, and its lease still counts as living."""
+    return (
+        f"WITH live AS (SELECT id, lease_token FROM runs_run WHERE {live}), "
+        "free AS (SELECT r.id FROM runs_run r JOIN live USING (id, lease_token) FOR UPDATE OF r SKIP LOCKED), "
+        f"renewed AS (UPDATE runs_run SET lease_until = LEAST({plus}, lease_deadline) "
+        "FROM free WHERE runs_run.id = free.id) SELECT lease_token FROM live"
+    )
 
 
 def release(

@@ -100,7 +100,7 @@ class Facts:
 
 def told_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[Facts]:
     """The body of a fixture: facts behind a server, with credentials to read them."""
-    for name, value in {"CALL_TIMEOUT_S": "1", "T_READ": "r-1", "T_WRITE": "w-1"}.items():
+    for name, value in {"CALL_TIMEOUT_S": "10", "T_READ": "r-1", "T_WRITE": "w-1"}.items():
         monkeypatch.setenv(name, value)
     env.read.cache_clear()
     with Loopback() as server:

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, connections
+import pytest
+from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.utils import CaptureQueriesContext
 
@@ -38,10 +39,10 @@ def held() -> int:
     return sum(1 for one in wrappers if one.connection is not None)
 
 
-def in_thread(call: Callable[[str], Any]) -> Callable[[str], Any]:
-    def called(run_id: str) -> Any:
+def in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*args: Any) -> Any:
         try:
-            return call(run_id)
+            return call(*args)
         finally:
             connections.close_all()
 
@@ -96,6 +97,31 @@ def test_leases_are_renewed_together_and_only_those_that_still_hold(world: World
         tokens[0]: True, tokens[1]: True, tokens[3]: False,
     }  # fmt: skip
     assert world.posts() == []
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer and no row locks")
+def test_commit_that_hangs_on_one_run_holds_up_no_other_lease(world: World) -> None:
+    stuck, other = admitted(world, 2)
+    asked = [(one.run_id, one.token) for one in (store.claim(stuck), store.claim(other)) if one is not None]
+    before, locked, done = ends(), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with transaction.atomic():
+            Run.objects.select_for_update().get(pk=stuck)
+            locked.set()
+            assert done.wait(STUCK_S)
+
+    with ThreadPoolExecutor(2) as workers:
+        held = workers.submit(in_thread(hang))
+        assert locked.wait(STUCK_S)
+        try:
+            renewed = workers.submit(in_thread(store.renew), asked).result(STUCK_S)
+        finally:
+            done.set()
+        held.result(STUCK_S)
+    tokens = [token for _, token in asked]
+    assert renewed == set(tokens)
+    assert {token: at > before[token] for token, at in ends().items()} == {tokens[0]: False, tokens[1]: True}
 
 
 def test_lease_past_its_deadline_is_not_renewed(world: World) -> None:
