@@ -67,16 +67,17 @@ def _known(tenant_id: str, request_id: str) -> Created | None:
 def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: str) -> Contract:
     profile, revision = _profile(tenant_id, request.agent)
     order_ids = tuple(dict.fromkeys(request.order_ids)) if request.order_ids is not None else None
+    granted = _granted(profile, order_ids)
     return Contract(
         request_id=request.request_id, trace_id=trace_id, tenant_id=tenant_id, agent=profile.agent,
         actor=request.actor, goal=request.goal,
-        scope=_granted(profile, order_ids),
+        scope=granted,
         limits=granted_limits(profile.limits, request.limits),
         idempotency_root=request.request_id, policy_version_pin=profile.policy_pin,
         approval_ttl_s=profile.approval_ttl_s, approved_ttl_s=profile.approved_ttl_s,
         aggregates=profile.aggregates, queue_owner=profile.queue_owner,
         manual_qualification=profile.manual_qualification, profile_revision=revision, created_by=created_by,
-        sensitive=profile.sensitive,
+        sensitive=profile.sensitive, session_memory=profile.memory.session,
     )  # fmt: skip
 
 

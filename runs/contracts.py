@@ -30,7 +30,7 @@ from tools.contracts import (
 MAX_GOAL_BYTES = 16 * 1024
 ID_PATTERN = r"^[A-Za-z0-9_.:@/-]{1,128}$"
 REQUEST_ID_PATTERN = r"^[A-Za-z0-9_.@/-]{1,128}$"
-SCHEMA = 2
+SCHEMA = 3
 """Of the contracts that this code writes. Older code leaves a newer one alone: it would not know its fields."""
 OLDEST_SCHEMA = 1
 """What this code still reads and goes on with."""
@@ -116,6 +116,10 @@ class Contract(Paper):
     profile_revision: int
     created_by: str
     sensitive: dict[str, SensitiveWords] = {}
+    policy_first: bool = False
+    """Whether passages for the goal are looked for before the first model call; runs admitted earlier did not."""
+    session_memory: bool = False
+    """Whether earlier runs of the same customer's session are shown to the model, as precedents."""
 
 
 # --- what the model is shown and answers -------------------------------------------------------------------

@@ -9,7 +9,10 @@ from agentsite import clock, money
 from runs.contracts import SeenObservation
 from runs.story import OUR_REFUNDS
 from tools import registry
-from tools.contracts import Effect, EvidenceItem
+from tools.contracts import Effect, EvidenceItem, PassageRef
+
+PRECEDENTS = ("search_cases", "session_history")
+"""Sources of what happened in other cases: evidence of nothing in this one."""
 
 
 def items(observations: Sequence[SeenObservation]) -> tuple[EvidenceItem, ...]:
@@ -21,13 +24,28 @@ def cited(observations: Sequence[SeenObservation], ids: Sequence[str]) -> tuple[
     return tuple(item for item in items(observations) if item.obs_id in ids)
 
 
+def passages(found: Sequence[EvidenceItem]) -> tuple[PassageRef, ...]:
+    """Every passage in them, once."""
+    return tuple(dict.fromkeys(ref for item in found for ref in item.passages))
+
+
 def _item(o: SeenObservation) -> EvidenceItem:
     meta = o.meta
     version = meta.get("version")
     return EvidenceItem(
         obs_id=o.obs_id, tool=o.source, kind=o.kind, ok=o.ok and not _own_words(o), doc=meta.get("doc"),
         version=version if isinstance(version, int) else None, section=meta.get("section"),
-        fetched_at=clock.rfc3339(o.fetched_at), fact=summary(o),
+        fetched_at=clock.rfc3339(o.fetched_at), fact=summary(o), passages=_passages(o),
+        precedent=o.source in PRECEDENTS,
+    )  # fmt: skip
+
+
+def _passages(o: SeenObservation) -> tuple[PassageRef, ...]:
+    """Those of a policy search; of one that an older release recorded, without hashes, none."""
+    rows = o.content.get("passages") if o.source == "search_policy" and o.ok and isinstance(o.content, dict) else None
+    return tuple(
+        PassageRef(doc=p["doc"], version=p["version"], content_hash=p["hash"], current=p["current"] is True)
+        for p in rows or () if isinstance(p, dict) and "hash" in p
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ class Status(StrEnum):
 class On(StrEnum):
     """What happened to a run, in the past tense."""
 
+    EVIDENCE_FOUND = "evidence_found"
     READS_PROPOSED = "reads_proposed"
     READS_OBSERVED = "reads_observed"
     OUTPUT_REJECTED = "output_rejected"
@@ -78,6 +79,7 @@ RETURNS_TO_VERIFIED = frozenset({S.ACTION_PROPOSED, S.AWAITING_APPROVAL, S.APPRO
 
 _GATHERING_ON = (On.READS_PROPOSED, On.READS_OBSERVED, On.OUTPUT_REJECTED, On.MESSAGE_FOLDED)
 TRANSITIONS: dict[tuple[Status, On], frozenset[Status]] = {
+    (S.ACCEPTED, On.EVIDENCE_FOUND): frozenset({S.ACCEPTED}),
     **{(s, on): frozenset({S.GATHERING}) for s in (S.ACCEPTED, S.GATHERING) for on in _GATHERING_ON},
     **{(S.VERIFIED, on): frozenset({S.VERIFIED}) for on in _GATHERING_ON},
     **{(s, On.WRITE_PROPOSED): frozenset({S.ACTION_PROPOSED}) for s in MODEL_TURN},

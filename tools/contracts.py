@@ -21,6 +21,11 @@ from agentsite.money import Money
 from agentsite.tenants.profiles import Totals, WriteGrant
 
 Json = dict[str, Any]
+Search = Callable[[str], list[Json]]
+"""A query to what was found, best first, of the run's own tenant; as many as may be asked for. Of `search_policy`
+passages `{"doc", "version", "section", "text", "current", "hash", "score"}`, of `search_cases` precedents."""
+Searches = Mapping[str, Search]
+"""By tool: reads that reach no business system, made in the thread that holds the database."""
 CancelHook = Callable[[str, Json], bool]
 """(call id, arguments) of a handler that was left behind to whether nothing of it goes on any more."""
 
@@ -194,8 +199,26 @@ ReadFacts = Callable[[Backend, str, str, tuple[OwnWrite, ...], int], OrderFacts]
 
 
 @dataclass(frozen=True, kw_only=True)
+class PassageRef:
+    """A passage that was shown: which one of which version, by the hash of its text; `current` as it was then."""
+
+    doc: str
+    version: int
+    content_hash: str
+    current: bool
+
+    @property
+    def name(self) -> str:
+        """Two versions may hold the same text: only together with its version is a passage one passage."""
+        return f"{self.doc}@v{self.version} {self.content_hash}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvidenceItem:
-    """An observation a proposal may cite: what it is and, for policy, which passage of which version."""
+    """An observation a proposal may cite: what it is and, for policy, which passages of which versions.
+
+    `precedent`: it tells of another case, and proves nothing about this one.
+    """
 
     obs_id: str
     tool: str
@@ -206,15 +229,21 @@ class EvidenceItem:
     section: str | None = None
     fetched_at: str = ""
     fact: str = ""
+    passages: tuple[PassageRef, ...] = ()
+    precedent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyState:
-    """The registry's word: the run's pinned document, its pinned version, and the version current now."""
+    """The registry's word: the run's pinned document, its pinned version, and the version current now.
+
+    `superseded`: names of the passages asked about that are in no current version any more.
+    """
 
     doc: str
     pinned: int
     current: int | None
+    superseded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,15 +27,16 @@ from tools.contracts import (
     Refund,
     Release,
     Scope,
+    Search,
+    Searches,
     SentMark,
     WriteAnswer,
 )
 from tools.errors import ReadCancelled, ReadFailed, ToolError, UpstreamUnavailable
 
 THREADS = 16
-Search = Callable[[str], list[Json]]
-"""A query to passages `{"doc", "version", "section", "text", "current"}`, best first, of the run's own tenant; as many
-as may be asked for."""
+FOUND = {"search_policy": "passages", "search_cases": "cases"}
+"""Under which name the result of each search lists what it found."""
 
 T = TypeVar("T")
 
@@ -55,11 +56,11 @@ def run_reads(
     scope: Scope,
     backend: Backend,
     calls: tuple[ReadCall, ...],
-    search: Search,
+    searches: Searches,
     *,
     cancelled: Callable[[], bool] | None = None,
 ) -> tuple[ReadResult, ...]:
-    """The results in the order of the calls. A policy search runs in this thread, which holds the database.
+    """The results in the order of the calls. A search runs in this thread, which holds the database.
 
     Calls are the gate's: a write among them, or arguments that are not normalised, is our own bug and asserts.
     `cancelled` is asked in this thread now and then: once it is so, what has not come yet is a result `cancelled`.
@@ -74,18 +75,18 @@ def run_reads(
     try:
         with facts.permitted(backend) if remote else nullcontext():
             with facts.Parallel(THREADS, within_s=within_s, cancelled=cancelled) as side:
-                return _results(calls, slugs, search, _Reads(side, scope, backend, remote).result)
+                return _results(calls, slugs, searches, _Reads(side, scope, backend, remote).result)
     except UpstreamUnavailable as error:  # from the breaker: what a read itself raises is a typed result already
         away = _Fetched[Json](value=None, error=error, at=clock.now(), took_ms=0)
-        return _results(calls, slugs, search, lambda call: _failed_read(call, away))
+        return _results(calls, slugs, searches, lambda call: _failed_read(call, away))
 
 
 def _results(
-    calls: tuple[ReadCall, ...], slugs: list[str | None], search: Search, remote: Callable[[ReadCall], ReadResult]
+    calls: tuple[ReadCall, ...], slugs: list[str | None], searches: Searches, remote: Callable[[ReadCall], ReadResult]
 ) -> tuple[ReadResult, ...]:
     """In the order of the calls; searches first, while the remote reads are under way."""
     local = [
-        _searched(call, search) if slug is None and not _is_remote(call) else None
+        _searched(call, searches[call.tool]) if slug is None and not _is_remote(call) else None
         for call, slug in zip(calls, slugs, strict=True)
     ]
     return tuple(
@@ -175,15 +176,16 @@ def _ms_since(moment: float) -> int:
 def _searched(call: ReadCall, search: Search) -> ReadResult:
     started_at = clock.monotonic()
     try:
-        passages = search(str(call.args["query"]))
+        found = search(str(call.args["query"]))
     except ToolError as error:
         failed = _Fetched[Json](value=None, error=error, at=clock.now(), took_ms=_ms_since(started_at))
         return _failed_read(call, failed)
-    passages = passages[: call.args.get("limit", arguments.PASSAGES)]
-    content: Json = {"passages": passages}
-    found = _Fetched[Json](value=content, error=None, at=clock.now(), took_ms=_ms_since(started_at))
-    meta = {name: passages[0][name] for name in ("doc", "version", "section")} if passages else {}
-    return _succeeded(call, content, found, meta)
+    found = found[: call.args.get("limit", arguments.PASSAGES)]
+    content: Json = {FOUND[call.tool]: found}
+    fetched = _Fetched[Json](value=content, error=None, at=clock.now(), took_ms=_ms_since(started_at))
+    is_policy = bool(found) and call.tool == "search_policy"
+    meta = {name: found[0][name] for name in ("doc", "version", "section")} if is_policy else {}
+    return _succeeded(call, content, fetched, meta)
 
 
 def _succeeded(call: ReadCall, content: Json, found: _Fetched[T], meta: Json | None = None) -> ReadResult:

@@ -8,6 +8,7 @@
     │   ├── BadAnswer             a 200 that is empty, cut, garbage or of another shape: try again later
     │   ├── AccessRefused         401 or 403: final until somebody mends a credential
     │   ├── NotFound              404: the thing does not exist
+    │   ├── IndexBuilding         no search index is ready on this host: try again in a moment
     │   └── ReadCancelled         the run was cancelled while it was read
     ├── Refused             a write's answer that proves nothing was made: final
     └── OutcomeUnknown      a write whose effect nobody can tell yet: look it up, never guess
@@ -66,6 +67,11 @@ class AccessRefused(ReadFailed):
 
 class NotFound(ReadFailed):
     slug = "not_found"
+
+
+class IndexBuilding(ReadFailed):
+    slug = "index_building"
+    retryable = True
 
 
 class ReadCancelled(ReadFailed):

@@ -50,6 +50,65 @@ class PolicyPassage(models.Model):
         ordering = ["document", "position"]
 
 
+class PolicyCorpus(models.Model):
+    """What of a tenant is to be searched, by one random stamp: each change of it, of whatever kind, makes a new one.
+
+    A host whose index bears another stamp builds its own again (`tools.policy.index`).
+    """
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.PROTECT, primary_key=True, related_name="+")
+    stamp = models.CharField(max_length=32)
+    changed_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.stamp}"
+
+
+class PassageVector(models.Model):
+    """The embedding of one text by one model, of unit length, as little-endian float32; kept while a passage has it."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    model = models.CharField(max_length=200)
+    content_hash = models.CharField(max_length=80)
+    vector = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "model", "content_hash"], name="one_vector_a_text")]
+
+    def __str__(self) -> str:
+        return f"{visible(self.model)} {self.content_hash}"
+
+
+class PolicyIncident(models.Model):
+    """Runs that abstained because the version they were pinned to is not current (M9): one row until it is closed.
+
+    `current` None: no version of the document is in effect. `owner` is the profile's `queue_owner`.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    doc_id = models.CharField(max_length=64)
+    pinned = models.PositiveIntegerField()
+    current = models.PositiveIntegerField(null=True)
+    owner = models.CharField(max_length=254, blank=True, default="")
+    runs = models.PositiveIntegerField(default=1)
+    last_run_id = models.CharField(max_length=36)
+    first_seen_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+    closed_by = models.CharField(max_length=150, blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "doc_id", "pinned"], condition=Q(closed_at__isnull=True), name="one_open_incident"
+            ),
+        ]
+        ordering = ["-last_seen_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{visible(self.doc_id)}@v{self.pinned}"
+
+
 class Breaker(models.Model):
     """The circuit breaker of one account at one dependency, for all processes (`tools.breaker` alone writes it).
 

@@ -101,6 +101,18 @@ _ENTRIES = (
         coerces=True,
     ),
     ToolEntry(
+        name="search_cases",
+        summary="Earlier resolved cases like a question, as precedents: what was done once, no fact of this case.",
+        effect=Effect.READ,
+        permission=Permission.UNRESTRICTED,
+        danger=Danger.SAFE,
+        timeout_s=60,
+        credential=Credential.NONE,
+        arguments=Query,
+        version=1,
+        coerces=True,
+    ),
+    ToolEntry(
         name="issue_refund",
         summary="Propose to refund an amount of one payment of an order. It is checked, and may need a person.",
         effect=Effect.WRITE,

@@ -155,6 +155,13 @@ class Retention(Paper):
     deliveries_days: Positive | None = None
 
 
+class Memory(Paper):
+    """What a run may know of earlier ones. `session`: those of the same customer's session stand before it as
+    precedents (M100); cases of the past are a read tool, granted like any other."""
+
+    session: Annotated[bool, Field(strict=True)] = False
+
+
 class Profile(Paper):
     """A profile file. Source of every grant; frozen into a run at admission."""
 
@@ -178,6 +185,7 @@ class Profile(Paper):
     attestation: Annotated[str, Field(strict=True, max_length=500)] = ""
     """What an approver must state with a yes ("I checked ..."); bound into his decision (M117)."""
     retention: Retention = Retention()
+    memory: Memory = Memory()
     webhook_secret_env: Variable | None = None
     """The variable with the key that signs this tenant's webhooks; without it a key is derived."""
 

@@ -15,12 +15,14 @@ from runs import backends, qualification, store
 from runs.contracts import LLMTurnResult, ModelCall
 from runs.orchestrator import calling
 from runs.orchestrator.outside import without_connection
+from runs.store import cases
 from tools import dispatcher, gate
 from tools.arguments import MOST_PASSAGES
 from tools.contracts import (
     Backend,
     Json,
     OwnWrite,
+    PassageRef,
     PolicyState,
     ReadCall,
     ReadFacts,
@@ -28,11 +30,12 @@ from tools.contracts import (
     Refund,
     Release,
     Scope,
+    Searches,
     SentMark,
     UsedSoFar,
     WriteAnswer,
 )
-from tools.policy import search
+from tools.policy import freshness, search
 
 
 def _runs_on() -> float | None:
@@ -53,7 +56,7 @@ class Ports:
 
     backend_of: Callable[[str, str], Backend]
     """(tenant, agent)"""
-    run_reads: Callable[[Scope, Backend, tuple[ReadCall, ...], dispatcher.Search], tuple[ReadResult, ...]]
+    run_reads: Callable[[Scope, Backend, tuple[ReadCall, ...], Searches], tuple[ReadResult, ...]]
     look_up: Callable[[Backend, str, str], tuple[Refund, ...]]
     """(backend, order, trace)"""
     read_facts: ReadFacts
@@ -61,9 +64,13 @@ class Ports:
     run_write: Callable[[Release, SentMark, Backend], WriteAnswer]
 
     search: Callable[[str, str, str], list[Json]]
-    """(tenant, query, pin) to passages"""
-    policy_state: Callable[[str, str], PolicyState]
-    """(tenant, pin)"""
+    """(tenant, query, pin) to passages; raises tools.errors.IndexBuilding"""
+    cases: Callable[[str, str, str, str], list[Json]]
+    """(tenant, customer, run that asks, query) to precedents"""
+    session: Callable[[str, str, str, str], list[Json]]
+    """(tenant, customer, session, run that asks) to the session's earlier runs, as precedents"""
+    policy_state: Callable[[str, str, tuple[PassageRef, ...]], PolicyState]
+    """(tenant, pin, passages that something rests on)"""
     read_epoch: Callable[[str, str], int]
     """(tenant, order)"""
     own_writes: Callable[[str, str], tuple[OwnWrite, ...]]
@@ -82,9 +89,7 @@ def _search(tenant_id: str, query: str, pin: str) -> list[Json]:
     return [p.wire() for p in search.search(tenant_id, query, pin=pin, limit=MOST_PASSAGES)]
 
 
-def _run_reads(
-    scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], found: dispatcher.Search
-) -> tuple[ReadResult, ...]:
+def _run_reads(scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], found: Searches) -> tuple[ReadResult, ...]:
     def cancelled() -> bool:
         asked = store.cancel_asked(scope.run_id)
         without_connection()
@@ -101,6 +106,7 @@ LIVE = Ports(
     settings=env.read, monotonic=clock.monotonic, leave_database=without_connection, complete=calling.complete,
     qualification=_qualification, backend_of=backends.backend_of, run_reads=_run_reads,
     look_up=dispatcher.look_up, read_facts=gate.read_live, can_write=dispatcher.can_write,
-    run_write=dispatcher.run_write, search=_search, policy_state=search.policy_state, read_epoch=store.read_epoch,
+    run_write=dispatcher.run_write, search=_search, cases=cases.like, session=cases.of_session,
+    policy_state=freshness.policy_state, read_epoch=store.read_epoch,
     own_writes=store.own_writes, used_so_far=_used_so_far, held_s=switches.hold_s,
 )  # fmt: skip

@@ -16,8 +16,8 @@ from runs.orchestrator.turns import qualified
 from runs.prompt import MAX_REPAIRS
 from runs.states import On, Status
 from runs.story import OUR_REFUNDS
-from tools import dispatcher, gate, registry, rules
-from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult
+from tools import gate, registry, rules
+from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult, Searches
 from tools.errors import InvalidArguments, ReadFailed, UnknownTool
 
 REFUNDED_ALREADY = ("nothing_refundable", "amount_exceeds_refundable", "amount_exceeds_payment")
@@ -69,18 +69,22 @@ def _allowed(run: RunState, ports: Ports) -> tuple[tuple[ReadCall, ...], tuple[N
 def _run(run: RunState, calls: tuple[ReadCall, ...], ports: Ports) -> tuple[ReadResult, ...]:
     backend = ports.backend_of(run.tenant_id, run.agent)
     ports.leave_database()
-    return ports.run_reads(run.scope(), backend, calls, _search(run, ports))
+    return ports.run_reads(run.scope(), backend, calls, _searches(run, ports))
 
 
-def _search(run: RunState, ports: Ports) -> dispatcher.Search:
-    return lambda query: ports.search(run.tenant_id, query, run.contract.policy_version_pin)
+def _searches(run: RunState, ports: Ports) -> Searches:
+    pin, customer = run.contract.policy_version_pin, run.contract.actor.customer_id
+    return {
+        "search_policy": lambda query: ports.search(run.tenant_id, query, pin),
+        "search_cases": lambda query: ports.cases(run.tenant_id, customer, run.run_id, query),
+    }
 
 
 def _stale(run: RunState, results: tuple[ReadResult, ...], ports: Ports) -> bool:
     """Whether policy was read while the registry holds another version current than the one pinned (M9)."""
     if not any(r.tool == "search_policy" and r.ok for r in results):
         return False
-    state = ports.policy_state(run.tenant_id, run.contract.policy_version_pin)
+    state = ports.policy_state(run.tenant_id, run.contract.policy_version_pin, ())
     return state.current != state.pinned
 
 
@@ -150,13 +154,15 @@ def case_of(run: RunState, pending: PendingAction, ports: Ports, *, leave_out: s
     own = ports.own_writes(run.tenant_id, order_id)
     used = ports.used_so_far(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out)
     spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
+    items = evidence.items(run.observations)
+    refs = evidence.passages(items)
     closed = frozenset(w.payment_id for w in spent if w.key != leave_out)
     return gate.Case(
         scope=run.scope(), backend=ports.backend_of(run.tenant_id, run.agent),
         tool=pending.tool, args=pending.args,
         hash=pending.action_hash, key=pending.key, cited=pending.evidence,
-        evidence=evidence.items(run.observations),
-        policy=ports.policy_state(run.tenant_id, run.contract.policy_version_pin), own=own, epoch=epoch, used=used,
+        evidence=items, policy=ports.policy_state(run.tenant_id, run.contract.policy_version_pin, refs),
+        own=own, epoch=epoch, used=used,
         closed=closed, qualified=qualified(run, ports) is not None, leave_out=leave_out,
         blocked=ports.settings().TOOLS_BLOCKED, sensitive=precheck.for_approval(run),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runs.contracts import Outcome, RunState
-from runs.orchestrator import endings, prechecks, proposals, releasing, sending, turns, verifying, waits
+from runs.orchestrator import endings, evidence_first, prechecks, proposals, releasing, sending, turns, verifying, waits
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import LIVE, Ports
 from runs.states import On, Status
@@ -54,6 +54,8 @@ def _investigate(run: RunState, ports: Ports) -> Outcome | Later:
     if endings.has(run, "message"):
         observations, folded = endings.fold(run)
         return Outcome(on=On.MESSAGE_FOLDED, observations=observations, folded=folded)
+    if evidence_first.wanted(run):
+        return evidence_first.find(run, ports)
     held_s = ports.held_s()
     return turns.model_turn(run, ports) if held_s is None else Later(due_in_s=held_s)
 

@@ -6,7 +6,6 @@ What the record holds no answer to raises NotRecorded: today's code then asks fo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,12 +24,14 @@ from tools.contracts import (
     Json,
     OrderFacts,
     OwnWrite,
+    PassageRef,
     PolicyState,
     ReadCall,
     ReadResult,
     Refund,
     Release,
     Scope,
+    Searches,
     SentMark,
     UsedSoFar,
     WriteAnswer,
@@ -117,7 +118,7 @@ class _Investigation:
     # --- reads ---
 
     def _run_reads(
-        self, scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], search: Callable[[str], list[Json]]
+        self, scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], searches: Searches
     ) -> tuple[ReadResult, ...]:
         return tuple(self._result(call) for call in calls)
 
@@ -149,6 +150,9 @@ class _Investigation:
     def _search(self, tenant_id: str, query: str, pin: str) -> list[Json]:
         raise NotRecorded("a policy search")
 
+    def _cases(self, tenant_id: str, customer_id: str, which: str, run_id: str) -> list[Json]:
+        raise NotRecorded("earlier cases")
+
 
 @dataclass(frozen=True, kw_only=True)
 class World(_Investigation):
@@ -161,7 +165,8 @@ class World(_Investigation):
             complete=lambda call: self._complete(next(asked, None), call),
             qualification=self._qualification, backend_of=self._backend, run_reads=self._run_reads,
             look_up=self._look_up, read_facts=self._read_facts, can_write=lambda _release, _backend: True,
-            run_write=self._run_write, search=self._search, policy_state=self._policy,
+            run_write=self._run_write, search=self._search, cases=self._cases, session=self._cases,
+            policy_state=self._policy,
             read_epoch=lambda _tenant, _order: 0, own_writes=lambda _tenant, order: facts.own_of(self.run, order),
             used_so_far=self._used,
         )  # fmt: skip
@@ -173,7 +178,7 @@ class World(_Investigation):
     def _qualification(self, agent: str, route: str, answered_model: str, manual_allowed: bool) -> int | None:
         return None if self._decided is not None and facts.ok(self._decided, "route_not_qualified") is False else 1
 
-    def _policy(self, tenant_id: str, pin: str) -> PolicyState:
+    def _policy(self, tenant_id: str, pin: str, rests_on: tuple[PassageRef, ...]) -> PolicyState:
         return facts.policy_of(self._decided, pin, stale=self.step.reason == "policy_stale")
 
     def _used(self, tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> UsedSoFar:

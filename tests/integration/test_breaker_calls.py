@@ -105,7 +105,7 @@ def test_reads_of_a_turn_are_typed_results_while_open_and_policy_is_found_all_th
         ReadCall(call_id="c", tool="get_payments", args={"order_id": "9999"}),
     )
     before = len(server.calls)
-    order, policy, other = dispatcher.run_reads(SCOPE, backend, calls, lambda query: [])
+    order, policy, other = dispatcher.run_reads(SCOPE, backend, calls, {"search_policy": lambda query: []})
     assert order.content == {"error": "breaker_open", "retryable": True, "tool": "get_order"}
     assert (order.ok, order.retryable) == (False, True) and 3 < (order.retry_in_s or 0) <= COOL_S
     assert (policy.ok, policy.content) == (True, {"passages": []})
@@ -179,7 +179,7 @@ def test_a_step_of_a_turn_probes_once_for_all_its_reads(server: Loopback, backen
     time_goes_by(COOL_S)
     tools = ("get_order", "get_payments")
     calls = tuple(ReadCall(call_id=tool, tool=tool, args={"order_id": "8472"}) for tool in tools)
-    results = dispatcher.run_reads(SCOPE, backend, calls, lambda query: [])
+    results = dispatcher.run_reads(SCOPE, backend, calls, {"search_policy": lambda query: []})
     assert [r.ok for r in results] == [True, True]
     assert (state(account), len(server.calls)) == (("closed", 0), 2)
 

@@ -131,7 +131,7 @@ def no_search(query: str) -> list[Json]:
 
 
 def read(backend: Backend, *calls: ReadCall, scope: Scope = SCOPE) -> tuple[ReadResult, ...]:
-    return dispatcher.run_reads(scope, backend, calls, no_search)
+    return dispatcher.run_reads(scope, backend, calls, {"search_policy": no_search})
 
 
 def in_turn(*answers: Answer) -> Answer:
@@ -156,7 +156,7 @@ def test_run_reads_gives_each_call_its_own_content_in_order(server: Loopback, ba
         return PASSAGES
 
     calls = (call("get_refund_status"), SEARCH, call("get_payments"), call("get_order"))
-    results = dispatcher.run_reads(SCOPE, backend, calls, search)
+    results = dispatcher.run_reads(SCOPE, backend, calls, {"search_policy": search})
     assert [(r.call_id, r.tool, r.args, r.ok) for r in results] == [(c.call_id, c.tool, c.args, True) for c in calls]
     refunds, policy, payments, of_order = (r.content for r in results)
     assert of_order == {
@@ -195,7 +195,7 @@ def test_run_reads_asks_side_by_side_and_for_each_thing_once(server: Loopback, b
 
 def test_run_reads_keeps_calls_of_one_id_apart(backend: Backend) -> None:
     calls = (call("get_order", call_id="x"), replace(SEARCH, call_id="x"), call("get_order", "9999", call_id="x"))
-    results = dispatcher.run_reads(SCOPE, backend, calls, lambda query: [])
+    results = dispatcher.run_reads(SCOPE, backend, calls, {"search_policy": lambda query: []})
     assert [(r.tool, r.ok) for r in results] == [("get_order", True), ("search_policy", True), ("get_order", False)]
     assert results[1].content == {"passages": []} and results[1].meta == {}
 
@@ -280,7 +280,7 @@ def test_run_reads_makes_a_failed_search_a_typed_result(backend: Backend) -> Non
     def failing(query: str) -> list[Json]:
         raise ToolError(slug="index_unavailable")
 
-    (result,) = dispatcher.run_reads(SCOPE, backend, (SEARCH,), failing)
+    (result,) = dispatcher.run_reads(SCOPE, backend, (SEARCH,), {"search_policy": failing})
     assert result.content == {"error": "index_unavailable", "retryable": False, "tool": "search_policy"}
 
 
@@ -343,7 +343,7 @@ def test_run_that_is_cancelled_meanwhile_waits_for_no_read(
 
     started = time.monotonic()
     calls = (call("get_order"), call("get_payments"))
-    of_order, payments = dispatcher.run_reads(SCOPE, backend, calls, no_search, cancelled=cancelled)
+    of_order, payments = dispatcher.run_reads(SCOPE, backend, calls, {"search_policy": no_search}, cancelled=cancelled)
     assert time.monotonic() - started < 4
     assert looked == [threading.current_thread().name]
     assert (of_order.ok, payments.ok, payments.retryable) == (True, False, False)
@@ -370,7 +370,7 @@ def test_search_shows_as_many_passages_as_were_asked_for(backend: Backend) -> No
     found: list[Json] = [{"doc": "POL", "version": n, "section": "S", "text": "", "current": True} for n in range(9)]
     for args, shown in (({"query": "q"}, 3), ({"query": "q", "limit": 1}, 1), ({"query": "q", "limit": 8}, 8)):
         search = ReadCall(call_id="c", tool="search_policy", args=args)
-        (result,) = dispatcher.run_reads(SCOPE, backend, (search,), lambda query: found)
+        (result,) = dispatcher.run_reads(SCOPE, backend, (search,), {"search_policy": lambda query: found})
         assert [p["version"] for p in result.content["passages"]] == list(range(shown))
 
 
@@ -379,9 +379,9 @@ def test_run_reads_asserts_what_only_our_own_bug_can_bring(server: Loopback, bac
     loose = ReadCall(call_id="l", tool="search_policy", args={"query": "a\u202eb"})
     for calls, of in (((write,), backend), ((loose,), backend), ((SEARCH,), replace(backend, tenant_id="t_other"))):
         with pytest.raises(AssertionError):
-            dispatcher.run_reads(SCOPE, of, calls, no_search)
+            dispatcher.run_reads(SCOPE, of, calls, {"search_policy": no_search})
     assert server.calls == []
-    assert dispatcher.run_reads(SCOPE, backend, (), no_search) == ()
+    assert dispatcher.run_reads(SCOPE, backend, (), {"search_policy": no_search}) == ()
 
 
 # Facts

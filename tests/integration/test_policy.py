@@ -13,8 +13,9 @@ from agentsite.tenants.models import Tenant
 from tools.contracts import PolicyState
 from tools.models import PolicyDocument, PolicyPassage
 from tools.policy.documents import PolicyChanged, PolicyFormatError, UnknownTenant, load, load_directory, parse
+from tools.policy.freshness import policy_state
 from tools.policy.passages import split
-from tools.policy.search import Passage, policy_state, search, stem
+from tools.policy.search import Passage, search, stem
 
 T = "t_acme_in"
 PIN = "POL-REF-004@v4"
@@ -239,6 +240,7 @@ def test_search_gives_passages_in_their_wire_form() -> None:
     )  # fmt: skip
     assert passage.wire() == {
         "doc": "POL-REF-004", "version": 4, "section": "Disputes", "text": text, "current": True,
+        "hash": passage.content_hash, "score": passage.score,
     }  # fmt: skip
 
 

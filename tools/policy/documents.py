@@ -6,6 +6,7 @@ Markdown with YAML front matter (contract, section 7). The registry's word, not 
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 import yaml
 from django.db import transaction
 
+from agentsite import clock
 from agentsite.canonical import sha256_bytes
 from agentsite.tenants.models import Tenant
 from agentsite.text import storable
-from tools.models import PolicyDocument, PolicyPassage
+from tools.models import PolicyCorpus, PolicyDocument, PolicyPassage
 from tools.policy.passages import Section, split
 
 FIELDS = ("id", "version", "title", "effective_from", "effective_until", "status")
@@ -193,7 +195,22 @@ def _store(tenant_id: str, parsed: list[Parsed], *, replace: bool, force: bool) 
     # The tenant's row is locked, so that two loads cannot both decide what is current.
     if not Tenant.objects.select_for_update().filter(id=tenant_id).exists():
         raise UnknownTenant(f"there is no tenant {tenant_id}")
-    return [_store_one(tenant_id, one, replace=replace, force=force) for one in parsed]
+    before = _standing(tenant_id)
+    stored = [_store_one(tenant_id, one, replace=replace, force=force) for one in parsed]
+    if _standing(tenant_id) != before:
+        changed(tenant_id)
+    return stored
+
+
+def changed(tenant_id: str) -> None:
+    """A new stamp for what is to be searched: every host builds its index again. Within the change's transaction."""
+    now = {"stamp": secrets.token_hex(16), "changed_at": clock.now()}
+    PolicyCorpus.objects.update_or_create(tenant_id=tenant_id, defaults=now)
+
+
+def _standing(tenant_id: str) -> set[tuple[object, ...]]:
+    rows = PolicyDocument.objects.filter(tenant_id=tenant_id)
+    return set(rows.values_list("doc_id", "version", "title", "status", "content_hash"))
 
 
 def _store_one(tenant_id: str, parsed: Parsed, *, replace: bool, force: bool) -> PolicyDocument:

@@ -14,9 +14,9 @@ from datetime import date
 from functools import lru_cache
 
 from agentsite import clock
-from agentsite.tenants.profiles import POLICY_PIN
-from tools.contracts import Json, PolicyState
+from tools.contracts import Json
 from tools.models import PolicyDocument, PolicyPassage
+from tools.policy import freshness
 from tools.policy.documents import in_effect
 
 WORD = re.compile(r"\w+")
@@ -44,11 +44,12 @@ class Passage:
     text: str
     current: bool
     content_hash: str
+    score: float = 0.0
 
     def wire(self) -> Json:
         return {
             "doc": self.doc, "version": self.version, "section": self.section, "text": self.text,
-            "current": self.current,
+            "current": self.current, "hash": self.content_hash, "score": round(self.score, 4),
         }  # fmt: skip
 
 
@@ -61,26 +62,11 @@ def search(tenant_id: str, query: str, *, pin: str, limit: int = 3) -> list[Pass
     rows = _candidates(tenant_id, clock.now().date())
     scored = [(score, row) for score, row in zip(_bm25(query, rows), rows, strict=True) if score > 0]
     if not scored:
-        doc, _ = _pin(pin)
+        doc, _ = freshness.split_pin(pin)
         return [row for row in rows if row.doc == doc][: _bounded(limit)]
     # Sorting is stable, and candidates come by document, version and position: equal scores keep that order.
     best = sorted(scored, key=lambda pair: (not pair[1].current, -pair[0]))
     return [row for _, row in best[: _bounded(limit)]]
-
-
-def policy_state(tenant_id: str, pin: str) -> PolicyState:
-    """The pinned document and version, and the version in effect now; None where there is none. Raises ValueError."""
-    doc, version = _pin(pin)
-    today = clock.now().date()
-    found = PolicyDocument.objects.filter(tenant_id=tenant_id, doc_id=doc, status="current").first()
-    return PolicyState(doc=doc, pinned=version, current=found.version if found and in_effect(found, today) else None)
-
-
-def _pin(pin: str) -> tuple[str, int]:
-    if not POLICY_PIN.fullmatch(pin):
-        raise ValueError("a pin looks like POL-REF-004@v4")
-    doc, _, version = pin.rpartition("@v")
-    return doc, int(version)
 
 
 def _bounded(limit: int) -> int:

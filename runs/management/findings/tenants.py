@@ -24,7 +24,7 @@ from runs.models import Qualification
 from tools import facts
 from tools.contracts import Backend
 from tools.errors import NotFound, ReadFailed
-from tools.policy import search
+from tools.policy import freshness
 
 NO_SUCH_ORDER = "doctor-no-such-order"
 
@@ -78,7 +78,7 @@ def _tenant(tenant_id: str, profile: Profile) -> Iterator[Finding]:
 
 
 def _policy(tenant_id: str, pin: str) -> Finding:
-    name, state = f"{tenant_id} policy", search.policy_state(tenant_id, pin)
+    name, state = f"{tenant_id} policy", freshness.policy_state(tenant_id, pin)
     if state.current is None:
         return fail(name, f"{pin} is pinned, but no version of {state.doc} is current: load it with `index_policies`")
     if state.current != state.pinned:
