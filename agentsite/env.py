@@ -23,6 +23,7 @@ from agentsite.prices import PriceTable
 ROOT = Path(__file__).resolve().parent.parent
 PROVIDERS = ("openai", "anthropic", "anthropic_xml", "offline", "scripted")
 RATE = re.compile(r"^[1-9][0-9]{0,8}/(s|sec|m|min|h|hour|d|day)$")
+EMBEDDINGS = re.compile(r"https?://[^/?#@\s]+(?:/[^?#\s]*)?\Z", re.IGNORECASE)
 Seconds = Annotated[float, Field(gt=0, le=10_000_000)]
 
 
@@ -55,6 +56,12 @@ class ModelEnvironment(BaseSettings):
     LOOP_STOP_AT: int = Field(4, ge=2, le=1000)
     TOOLS_BLOCKED: Annotated[list[str], NoDecode] = []
     MODEL_PRICES: Annotated[PriceTable | None, NoDecode] = None
+    EMBEDDINGS_URL: str = ""
+    """An OpenAI-compatible endpoint, such as https://models.example/v1/embeddings; its last step may be left out."""
+    EMBEDDINGS_MODEL: str = Field("", max_length=200)
+    EMBEDDINGS_API_KEY: SecretStr | None = None
+    EMBEDDINGS_TIMEOUT_S: Seconds = 3
+    """What a search waits for the vector of its question, before it goes by words alone."""
 
     @field_validator("AGENT_MODELS", "TOOLS_BLOCKED", mode="before")
     @classmethod
@@ -83,6 +90,22 @@ class ModelEnvironment(BaseSettings):
         if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
             raise ValueError("must begin with https:// or http:// and hold no query")
         return value
+
+    @field_validator("EMBEDDINGS_URL")
+    @classmethod
+    def embeddings_url(cls, value: str) -> str:
+        if value and not EMBEDDINGS.match(value):
+            raise ValueError("must begin with https:// or http:// and hold no credentials and no query")
+        return f"{value.rstrip('/').removesuffix('/embeddings')}/embeddings" if value else ""
+
+    @model_validator(mode="after")
+    def embeddings_whole_or_not_at_all(self) -> Self:
+        if bool(self.EMBEDDINGS_URL) != bool(self.EMBEDDINGS_MODEL.strip()):
+            raise ValueError("EMBEDDINGS_URL and EMBEDDINGS_MODEL: both or none")
+        key = self.EMBEDDINGS_API_KEY.get_secret_value() if self.EMBEDDINGS_API_KEY else ""
+        if self.EMBEDDINGS_URL and re.search(r"[^!-~]", key):
+            raise ValueError("EMBEDDINGS_API_KEY: holds a character that no HTTP header carries")
+        return self
 
     @model_validator(mode="after")
     def remind_before_the_stop(self) -> Self:
@@ -176,10 +199,6 @@ class Environment(OutsideEnvironment, ModelEnvironment):
     SECRETS_ELSEWHERE: Annotated[list[str], NoDecode] = []
     """SHA-256 of secrets this process must not hold, so that it knows one when it sees it; its parent sets it."""
 
-    EMBEDDINGS_URL: str = ""
-    EMBEDDINGS_MODEL: str = ""
-    EMBEDDINGS_API_KEY: SecretStr | None = None
-
     COMMERCE_URL: str = "http://127.0.0.1:8090"
     COMMERCE_READ_TOKEN: SecretStr = SecretStr("sandbox-read")
     COMMERCE_WRITE_TOKEN: SecretStr | None = SecretStr("sandbox-write")
@@ -240,7 +259,7 @@ class Environment(OutsideEnvironment, ModelEnvironment):
     def hold_only_what_the_queues_need(self) -> Environment:
         """Processes that call models hold no write token, processes that write hold no model key (M32)."""
         names = [] if "writes" in self.queues else ["COMMERCE_WRITE_TOKEN"]
-        names += [] if "passes" in self.queues else ["OPENAI_API_KEY", "ANTHROPIC_API_KEY"]
+        names += [] if "passes" in self.queues else ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDINGS_API_KEY"]
         held = [value for name in names if (value := getattr(self, name)) is not None]
         self.SECRETS_ELSEWHERE = [*self.SECRETS_ELSEWHERE, *(digest(value.get_secret_value()) for value in held)]
         for name in names:

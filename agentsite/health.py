@@ -34,7 +34,7 @@ from approvals.states import Approved
 from runs.management.schema import missing_migrations
 from runs.models import OPEN_WRITES, Process, Run, Sweeper, Webhook, Write
 from runs.states import Status
-from tools.models import Breaker
+from tools.models import Breaker, PolicyIncident
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -228,7 +228,16 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         try:
-            found = [*_runs(), *_approvals(), *_writes(), *_fleet(), *_breakers(), *_switches(), *_outside()]
+            found = [
+                *_runs(),
+                *_approvals(),
+                *_writes(),
+                *_fleet(),
+                *_breakers(),
+                *_switches(),
+                *_outside(),
+                *_policies(),
+            ]
         except (DatabaseError, InterfaceError):
             yield _gauge("database_up", "whether the database answered", 0)
             return
@@ -300,3 +309,8 @@ def _outside() -> Iterator[GaugeMetricFamily]:
     told = Notice.objects.filter(state__in=notices).order_by()
     notices |= dict(told.values_list("state").annotate(n=Count("id")))
     yield _by("notices", "notices to staff that are due, and those that could not be sent", "state", notices)
+
+
+def _policies() -> Iterator[GaugeMetricFamily]:
+    found = PolicyIncident.objects.filter(closed_at=None).count()
+    yield _gauge("policy_incidents_open", "policy versions that profiles pin and that are not current", found)

@@ -78,6 +78,8 @@ CHECK = {
     "write_already_made": "First write on this payment",
     "evidence_missing": "Evidence is cited",
     "unknown_evidence": "Cited evidence exists",
+    "order_not_read": "The order's records were read first",
+    "precedent_is_no_evidence": "No other case is cited as proof",
     "policy_stale": "Policy version is current",
     "order_exists": "Order exists",
     "order_not_yours": "Order is the customer's own",
@@ -239,8 +241,17 @@ def event_row(kind: str, at: datetime, began: datetime, meta: Any, payload: Any)
     return EventRow(offset=since, type=visible(kind), summary=event(kind, data), at=at)
 
 
+def found(data: Mapping[str, Any]) -> str:
+    """What stood in the evidence before the first model call."""
+    words = {"passages": "policy passage", "cases": "earlier request"}
+    counted = [(data[name], word) for name, word in words.items() if isinstance(data.get(name), int)]
+    return ", ".join(f"{number} {word}{'' if number == 1 else 's'}" for number, word in counted)
+
+
 def event(kind: str, data: Mapping[str, Any]) -> str:
     """What an event says, in one line."""
+    if kind == "evidence.found":
+        return found(data)
     if kind == "run.status" and "to" in data:
         why = f" ({visible(str(data['reason']))})" if data.get("reason") else ""
         return f"{visible(str(data.get('from', '')))} → {visible(str(data['to']))}{why}"

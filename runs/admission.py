@@ -23,6 +23,9 @@ from runs.states import Status
 from runs.store import Created
 from tools.contracts import Json
 
+POLICY = "search_policy"
+"""Who may not search the policies is not shown any, either."""
+
 
 def admit(
     *, tenant_id: str, created_by: str, request: RunRequest, raw_body: Json, trace_id: str | None = None
@@ -77,7 +80,7 @@ def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: st
         approval_ttl_s=profile.approval_ttl_s, approved_ttl_s=profile.approved_ttl_s,
         aggregates=profile.aggregates, queue_owner=profile.queue_owner,
         manual_qualification=profile.manual_qualification, profile_revision=revision, created_by=created_by,
-        sensitive=profile.sensitive, session_memory=profile.memory.session,
+        sensitive=profile.sensitive, policy_first=POLICY in granted.read_tools, session_memory=profile.memory.session,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from runs import leases, orchestrator, store
 from runs.contracts import Outcome, RunState
 from runs.errors import Fenced, IntentLost, UnknownSchema
 from runs.orchestrator import Later, Send
-from runs.states import MODEL_TURN, TERMINAL, On, Status
+from runs.states import TERMINAL, On, Status
 
 MAX_PASS_S = 10.0
 MAX_HANDLERS = 40
@@ -72,7 +72,7 @@ def _passes(run_id: str, token: str) -> Status | None:
     started, turns, status = clock.monotonic(), 0, None
     for _ in range(MAX_HANDLERS):
         run = store.load(run_id, token)
-        turns += 1 if run.status in MODEL_TURN and not run.unanswered else 0
+        turns += orchestrator.asks_model(run)
         if turns > env.read().AGENT_PASSES_PER_TASK or clock.monotonic() - started > MAX_PASS_S:
             break
         with telemetry.context(run_id=run_id, trace_id=run.trace_id, tenant=run.tenant_id):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 from runs import inert, sizes
 from runs.contracts import RunState, SeenObservation, SeenWrite, ShownCall, ShownTurn
@@ -26,6 +27,9 @@ MAX_RESULT_BYTES = 4096
 MAX_KEPT_BYTES, MAX_ASKED_BYTES = 600, 1200
 """What is kept of one result, and of one call's arguments, in a compacted turn, in bytes of JSON."""
 MESSAGE = "message"
+UNTOLD = ("hash", "score")
+"""Of a passage: what the gate and people go by; a model could only copy it."""
+FOUND_FIRST = ("search_policy", "session_history")
 
 _SPAN = re.compile(r"m([0-9]{1,10})")
 
@@ -70,8 +74,30 @@ class Told:
 
 
 def history(run: RunState, room: Room) -> tuple[ShownTurn, ...]:
-    """The turns as they are shown, oldest first, within the room where that is possible."""
-    return _Fitted(run, grouped(run), room).turns()
+    """The turns as they are shown, oldest first, within the room where that is possible.
+
+    What was found for the goal stands before them in every prompt (M90), whole as long as the newest turn has room
+    beside it.
+    """
+    first, told = _apart(grouped(run))
+    if not first:
+        return _Fitted(run, told, room).turns()
+    for shown in (_beside(first), _beside_in_short(first)):
+        fitted = _Fitted(run, told, replace(room, fixed=room.fixed + sizes.of_turn(shown)))
+        turns = fitted.turns()
+        if fitted.keeps_newest:
+            break
+    return (shown, *turns)
+
+
+def _apart(told: tuple[Told, ...]) -> tuple[tuple[SeenObservation, ...], tuple[Told, ...]]:
+    """What the platform looked up before the first turn, by no call of a model; and everything else."""
+    before = told[0] if told and told[0].number == 0 else None
+    if before is None:
+        return (), told
+    found = tuple(o for o in before.beside if o.source in FOUND_FIRST and o.ok and not o.call_id)
+    rest = replace(before, beside=tuple(o for o in before.beside if o not in found))
+    return found, ((rest,) if rest.beside else ()) + told[1:]
 
 
 # --- turns -------------------------------------------------------------------------------------------------------
@@ -143,13 +169,27 @@ def _note(seen: SeenObservation) -> str:
 
 def _line(seen: SeenObservation, *, tied: bool) -> str:
     """An observation, by reference where it is too long; a customer's words are never cut."""
-    body = inert.inert_json(seen.content)
+    content = _shown(seen)
+    body = inert.inert_json(content)
     size = len(body.encode("utf-8", "surrogatepass"))
     if size <= MAX_RESULT_BYTES or seen.kind == MESSAGE:
         return inert.observation(seen, body=body, tied=tied)
-    kept = digests.essence(seen.source, seen.content, MAX_RESULT_BYTES)
-    content = {**kept, "reference": {"observation": seen.obs_id, "sha256": seen.content_hash, "bytes": size}}
-    return inert.observation(seen, body=inert.inert_json(content), tied=tied, reference=True)
+    kept = digests.essence(seen.source, content, MAX_RESULT_BYTES)
+    kept |= {"reference": {"observation": seen.obs_id, "sha256": seen.content_hash, "bytes": size}}
+    return inert.observation(seen, body=inert.inert_json(kept), tied=tied, reference=True)
+
+
+def _shown(seen: SeenObservation) -> Any:
+    """What it says; each passage of a policy search under the id that it is cited by, without what only code needs."""
+    rows = seen.content.get("passages") if seen.source == "search_policy" and isinstance(seen.content, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return seen.content
+    passages = [{**_told(row), "id": f"{seen.obs_id}.{n}"} for n, row in enumerate(rows, start=1)]
+    return {**seen.content, "passages": passages}
+
+
+def _told(passage: Json) -> Json:
+    return {name: value for name, value in passage.items() if name not in UNTOLD}
 
 
 def compacted(told: Told, writes: tuple[SeenWrite, ...]) -> ShownTurn:
@@ -173,7 +213,7 @@ def _kept_call(one: Answered, writes: tuple[SeenWrite, ...]) -> Json:
 
 
 def _kept(seen: SeenObservation) -> Json:
-    told = digests.handles(seen.source, seen.content, MAX_KEPT_BYTES)
+    told = digests.handles(seen.source, _shown(seen), MAX_KEPT_BYTES)
     return {
         "observation": seen.obs_id, "source": seen.source, "kind": seen.kind, "sha256": seen.content_hash, "told": told,
     }  # fmt: skip
@@ -203,6 +243,11 @@ class _Fitted:
         self._wholes = _sums([sizes.of_turn(turn) for turn in self._whole])
         self.dropped = self.tail = 0
         self._until = COMPACT_AT
+
+    @property
+    def keeps_newest(self) -> bool:
+        """Whether the newest turn is shown whole, or what there is fits without any."""
+        return self.tail < len(self._told) or (not self._told and self._fits(0))
 
     def turns(self) -> tuple[ShownTurn, ...]:
         if self._share(len(self._told)) <= COMPACT_AT:
@@ -293,6 +338,11 @@ class _Fitted:
 
 def _beside(seen: tuple[SeenObservation, ...]) -> ShownTurn:
     return ShownTurn(number=0, notes=tuple(_note(one) for one in seen))
+
+
+def _beside_in_short(seen: tuple[SeenObservation, ...]) -> ShownTurn:
+    content = {"beside": [_kept(one) for one in seen]}
+    return ShownTurn(number=0, notes=(inert.tag("compacted", [("turn", 0)], content),))
 
 
 def _sums(values: list[int]) -> list[int]:

@@ -83,6 +83,11 @@ def of_texts(texts: Sequence[str]) -> str:
     return next((told for text in reversed(texts) if (told := _of(text[:MAX_READ])) is not None), DEFAULT)
 
 
+def told(text: str) -> str | None:
+    """The language that one text tells, or None."""
+    return _of(text[:MAX_READ])
+
+
 def _of(text: str) -> str | None:
     if (script := _script(text)) is not None:
         return script

@@ -18,7 +18,7 @@ from runs.contracts import ID_PATTERN, Prompt, RunState, SeenWrite, ToolSchema
 from runs.inert import FORMS, inert_json, tag
 from tools.contracts import Json
 
-VERSION = "refunds@2"
+VERSION = "refunds@3"
 MAX_REPAIRS = 2
 AMPLE = 10_000_000
 """Tokens that no prompt comes to."""
@@ -48,11 +48,18 @@ Rules:
 - An observation that names a kind is no fact about the world: an error means that nothing is known; a denial or a
   rejected decision means that this action must not be proposed again, unless a message of the customer overtook it. A
   denial that says deferred turned nothing down: that call only has to come again.
-- Only policy passages marked as current support a write. Without one, do not propose a write.
+- What was found for the goal before the first turn stands first in layer [4] of every prompt. Search again where it
+  does not settle the case. A passage of a policy has an id of its own: obs_3.2 is the second of obs_3.
+- Only policy passages marked as current support a write. Without one, do not propose a write, and cite none that is not
+  current, also not beside one that is.
+- search_cases and session_history tell of other requests: precedents, which prove nothing in this one. Never cite one
+  for a write, never take a fact, an amount or a rule from one.
 - What an order may get back is captured less refunded less amount_due, and never more on a payment than is left of it.
 - A final is plain prose around facts that code renders from the records. It holds no digit or number word, no amount,
   currency, date, id or promise of a time, and no word of outcome (such as refunded, charged, declined or approved).
-  Where something could not be established, say so plainly. The words of ask and message follow the same rules.
+  Where something could not be established, say so plainly. It states no period, condition or entitlement of a policy
+  either: where a clause answers the customer, cite its passage in the final, and code quotes it with document and
+  version. The words of ask and message follow the same rules.
 
 Output contract: answer with exactly one JSON value and nothing around it:
   {"tool": NAME, "args": {...}, "evidence": [OBSERVATION_ID, ...]}

@@ -110,9 +110,14 @@ class Reply:
 
 
 def compose(story: Story, prose: str | None) -> Reply:
-    """The final reply: the facts, then the model's prose where it holds no fact, promise or outcome (M74)."""
+    """The final reply: the facts, the clauses of policy it quotes, then the model's prose where it holds no fact,
+    promise or outcome (M74)."""
     verdict = check_prose(prose or "", story)
-    return Reply(text="\n\n".join(filter(None, (facts_text(story), verdict.kept))), dropped=verdict.dropped)
+    return Reply(text=_paragraphs(facts_text(story), _quoted(story), verdict.kept), dropped=verdict.dropped)
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(filter(None, texts))
 
 
 def check_prose(prose: str, story: Story) -> ProseVerdict:
@@ -140,7 +145,7 @@ def customer_message(story: Story) -> str:
     if story.outcome == "resolved_by_staff":
         return story.said or _join([*_found(story), *_money(story), _escalated(story)])
     if story.status == "completed":
-        return facts_text(story)
+        return _paragraphs(facts_text(story), _quoted(story))
     known = _found(story) if story.status in ("waiting_dependency", "escalated", "failed") else []
     if story.status == "escalated":
         return _join([*known, *_money(story), _escalated(story)])
@@ -170,7 +175,7 @@ def _lead(story: Story) -> str:
 
 
 def _away(story: Story) -> str:
-    if (story.dependency or "").startswith("model"):
+    if (story.dependency or "").startswith(("model", "search_")):
         return MODEL_AWAY
     known = any(order.payments is not None for order in story.orders)
     return RECORDS_AWAY.format(what="not everything could" if known else "the payments on your order could not")
@@ -333,5 +338,10 @@ def _nothing_left(story: Story) -> list[str]:
 
 
 def _policy(story: Story) -> list[str]:
-    named = ", ".join(f"{doc}, version {version}" for doc, version in story.policies[:3])
+    named = "; ".join(f"{doc}, version {version}" for doc, version in story.policies[:3])
     return [f"Policy consulted: {named}."] if named else []
+
+
+def _quoted(story: Story) -> str:
+    """The clauses, one a paragraph: the only place where a text of ours names a period, a condition or a right."""
+    return _paragraphs(*(clause.sentence() for clause in story.clauses))

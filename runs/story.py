@@ -14,12 +14,15 @@ from typing import Any
 
 from agentsite import money
 from agentsite.money import Money
+from runs.clauses import Clause
 from runs.contracts import SeenObservation
 from tools import rules
 
 RECORDS = ("get_order", "get_payments", "get_refund_status")
 OUR_REFUNDS = "our_refunds"
 """The source of an observation of our own writes in other runs of this customer that no list shows."""
+PRECEDENTS = ("search_cases", "session_history")
+"""Sources of what happened in other cases: evidence of nothing in this one."""
 ID = re.compile(r"[A-Za-z0-9_.:@/-]{1,128}")
 MADE_NOTHING = frozenset({"not_sent", "refused", "failed"})
 
@@ -116,6 +119,8 @@ class Story:
     """What a person wrote to the customer when he finished the run by hand."""
     question: str | None = None
     """What the customer was asked, while the run waits for the answer: model prose that passed the reply's check."""
+    clauses: tuple[Clause, ...] = ()
+    """What of the policies the reply quotes, as code checked it at the moment of the reply."""
     forgotten: bool = False
     """The record was put back from a backup and refunds were not listed since: one may exist that it does not know."""
 
@@ -139,7 +144,7 @@ def story(
     *, status: str, reason: str | None, outcome: str | None, waiting_for: str | None,
     observations: Sequence[SeenObservation], writes: Sequence[StoryWrite], approval: StoryApproval | None,
     dependency: str | None, cancel_asked: bool = False, language: str = "en", said: str | None = None,
-    listed_from: datetime | None = None,
+    listed_from: datetime | None = None, clauses: tuple[Clause, ...] = (),
 ) -> Story:  # fmt: skip
     """The story of a run. `writes` in the order of their intents; what cannot be read is left out, never guessed."""
     found = _Found()
@@ -150,7 +155,7 @@ def story(
         status=status, reason=reason, outcome=outcome, waiting_for=waiting_for, language=language,
         orders=tuple(found.orders.values()), unread=tuple(sorted({source for source, _, _ in found.failed})),
         policies=tuple(found.policies), writes=tuple(writes), approval=approval, dependency=dependency,
-        cancel_asked=cancel_asked, said=said, forgotten=is_forgotten(observations, listed_from),
+        cancel_asked=cancel_asked, said=said, clauses=clauses, forgotten=is_forgotten(observations, listed_from),
         question=_question(observations) if status == "waiting_reply" else None,
     )  # fmt: skip
 
@@ -192,7 +197,8 @@ class _Found:
         if seen.erased:
             return
         if seen.source == "search_policy" and seen.ok:
-            self.policies.update(dict.fromkeys(_policies(seen.content)))
+            # Of what stood before any call only the best passage counts as consulted: nobody asked for the others.
+            self.policies.update(dict.fromkeys(_policies(seen.content)[: None if seen.call_id else 1]))
         if seen.source == OUR_REFUNDS and seen.ok:
             self._ours(seen)
         if seen.source not in RECORDS or seen.kind not in ("result", "error"):

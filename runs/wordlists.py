@@ -3,6 +3,8 @@
 Three nets: characters that plain prose has no use for, words and phrases that state something (each with a slug of
 its own), and a list of plain words of courtesy outside of which nothing passes. The last one holds what nobody
 thought of: a new paraphrase of an outcome, or a split or misspelt one, is made of words that are on no such list.
+Words of which conditions and entitlements are made (can, must, should, if, when, have, need, want, take ...) are on no
+list either: they pass only within whole turns of courtesy, so that no rule of ours can be put together from them.
 """
 
 from __future__ import annotations
@@ -12,12 +14,17 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
+from runs import courtesy
+
 SPACES = frozenset(" \n\t\r")
 POINTS = frozenset(".,;:!?'’‘\"“”()-‐‑–—…")
 MARKUP = frozenset("<>*_#[]`{}|~\\=^&+/")
 ADDRESS = re.compile(r"https?:|www\.|://|\S@\S|[^\W\d]\.(com|net|org|io|co|in|example|app|dev|ly|me)\b", re.I)
 WORST_FIRST = ("hidden_character", "digit", "currency", "script", "markup", "symbol")
 LATIN = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "’": "'", "‘": "'"})
+SENTENCE_END = re.compile(r"[.!?;:\n…]+")
+_GAP = " | "
+"""Where a sentence ended, or a harmless phrase stood: what is around it does not become one phrase."""
 REPEATED = re.compile(r"(.)\1+")
 
 
@@ -92,13 +99,17 @@ def _folded(text: str) -> str:
 def _bad_word(text: str, lists: Words, *, moved: bool) -> str | None:
     for ending, written_out in lists.contractions:
         text = text.replace(ending, written_out)
-    flat = rest = " ".join(re.findall(r"[a-z]+", text))
+    flat, rest = _words(text), _GAP.join(_words(sentence) for sentence in SENTENCE_END.split(text))
     for phrase in lists.harmless if moved else lists.harmless + lists.unmoved:
-        rest = re.sub(rf"\b(?:{phrase})\b", " ", rest)
-    words = rest.split()
+        rest = re.sub(rf"\b(?:{phrase})\b", _GAP, rest)
+    words = rest.replace(_GAP, " ").split()
     stated = next((slug for word in words if (slug := _of_word(word, lists))), None)
     unknown = "unknown_word" if set(words) - lists.courtesy else None
     return stated or _phrase(flat, lists) or _squeezed(flat, lists) or unknown
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"[a-z]+", text))
 
 
 def _phrase(flat: str, lists: Words) -> str | None:
@@ -187,28 +198,27 @@ _ENGLISH_STEMS = (
     ("entitlement", ("entitl", "eligib", "guarant", "qualif", "promis", "polic", "liab", "assur", "oblig", "ensur")),
 )  # fmt: skip
 _ENGLISH_COURTESY = _set("""
-    a about add added again all also although always am an and answer answering any anyone anything apologies
-    apologise apologised apologize apologized apology appreciate appreciated appreciates appreciative are as ask
-    asked asking assist assistance assisting at attention be bear been being best bring bringing but can care caring
+    a about again all also although always am an and answer answering any anyone anything apologies
+    apologise apologised apologize apologized apology appreciate appreciated appreciates appreciative are ask
+    asked asking assist assistance assisting at attention be bear been being best but care caring
     cause caused chat clarification clarify colleague colleagues concern concerned concerns contact contacted
-    contacting conversation could customer dear deeply detail details did difficult disappointed disappointing
-    disappointment do does else enjoy even ever every everyone everything experience explain explained explaining
-    explains feedback feel feeling feelings find for forward from frustrated frustrating frustration further
-    genuinely glad gladly good grateful gratitude great greetings had happy hard has have having hear heard hearing
-    hello help helped helpful helping helps here hey hi honest honestly honesty hope hopes hoping how however i if
+    contacting conversation customer dear deeply detail details did difficult disappointed disappointing
+    disappointment do does else even ever every everyone everything experience explain explained explaining
+    explains feedback feel feeling feelings for forward from frustrated frustrating frustration further
+    genuinely glad gladly good grateful gratitude great greetings happy hard hear heard hearing
+    hello help helped helpful helping helps here hey hi honest honestly honesty hope hopes hoping how however i
     importance important in inconvenience inconvenienced inconvenient into is it its just kind kindest kindly
-    kindness know knowing let letting like listen listening look looked looking lot lovely loyal loyalty matter
-    matters me mean means message messages more most much must my need needed needs nice of on opportunity or order
+    kindness know knowing listen listening look looked looking lot lovely loyal loyalty matter
+    matters me mean means message messages much my nice of on opportunity or order
     other others our ours out patience patient patiently people person pleasant please pleased pleasure problem
     problems queries query question questions raise raising reach reached reaching read really reassurance regards
-    regret relationship reply request respect rest say saying service share shared sharing should sincere sincerely
-    situation so some someone something sorry stress stressful such support supporting sympathise sympathize take
+    regret relationship reply request respect say saying service sincere sincerely
+    situation some someone sorry stress stressful such support supporting sympathise sympathize
     team tell telling thank thankful thanking thanks that the their them then there these they thing things this
     those thought thoughtful thoughts to together too touch trouble troubles troubling truly trust unclear
-    understand understandable understandably understanding understood unpleasant unsettling upset upsetting us value
-    valued very want wanted warm warmest warmly was we welcome well were what whatever when whenever where which
-    while who why wish wishes wishing with wonderful worried worry worrying would write writing written wrote you
-    your yours yourself
+    understand understandable understandably understanding understood unpleasant unsettling upset upsetting us
+    valued very warm warmest warmly was we welcome well were what which
+    who why wishes with wonderful worried worry worrying write writing written wrote you your yourself
 """)
 ENGLISH = Words(
     contractions=(
@@ -226,26 +236,45 @@ ENGLISH = Words(
             rf"{_GOOD} (?:with|for|about|on) (?:it|this|that|your|the|our)",
             r"(?:support|supports|supported|supporting|welcome|welcomes|welcomed|trust|trusts|value) "
             r"(?:it|this|that|your (?:request|order)|the (?:request|order))",
-            r"(?:is|are|was|were|be|been|being) (?:yours|with you|there|out|on it|in)",
+            rf"(?:is|are|was|were|be|been|being) (?:{courtesy.VERY} )*(?:yours|with you|there|out|on it|in)",
+            r"you (?:are|were) (?:all )?(?:good|fine|great)(?! to\b)", rf"{_GOOD} for you",
+            r"there (?:is|are|was|were) (?:more|much|everything|everyone|another|others?|always|all)",
+            r"(?<!\bif )there (?:is|are|was|were) something",
+            r"there (?:is|are|was|were) something(?! (?:(?:else|further|more) )*(?:that )?(?:we|i|our team|you)\b)",
             r"(?:it|this|that|everything|all) (?:is|was|are) (?:all |just )*here",
             r"taken? care of (?!yourself|yourselves)", r"all yours", r"as you (?:wish|wished|want|wanted|asked)",
             r"what you (?:wanted|want|asked|asked for|wished|hoped)", r"money back", r"charge back",
             r"reach(?:ed|ing)? you", r"so be it",
             r"as (?:it|they|this|that|these|those|everything|all) (?:should|must)",
             rf"{_WHO} (?:(?:all|just|really|also|gladly|have|had|to|can|will|would) )*(?:do|did) {_THAT}",
-            r"(?:is|are|was|were|be|been|being) (?:for you|on us)(?! to\b)", rf"forward to {_THAT}", rf"{_THAT} yours",
+            rf"(?:is|are|was|were|be|been|being) (?:{courtesy.VERY} )*(?:for you|on us)(?! to\b)",
+            rf"forward to {_THAT}", rf"{_THAT} yours",
         ),
         *_pairs("time_promise", r"on (?:its|the|their) way", r"in (?:no )?time", r"any (?:day|moment|minute)"),
-        *_pairs("entitlement", r"polic(?:y|ies) (?:says?|states?|allows?|entitles?|means?|lets?|is|are|does|gives?)"),
+        *_pairs(
+            "entitlement",
+            r"polic(?:y|ies) (?:says?|states?|allows?|entitles?|means?|lets?|is|are|does|gives?)",
+            rf"welcome to(?! {courtesy.CONTACT})", rf"(?:feel )?free to(?! {courtesy.CONTACT})", r"help yourself",
+            rf"ask(?:s|ed|ing)?(?: {courtesy.US})? for(?! (?:{courtesy.ANY} )*(?:your |the |our )?{courtesy.HELP})",
+            r"(?:every|all|most|such) (?:customers?|orders?|requests?|people|person|one)",
+            r"any (?:customers?|orders?)",
+        ),
+        *_pairs(
+            "condition",
+            r"only (?:if|when|where|while|after|once|with|for|to|you|customers?)", r"(?:un)?less you",
+            r"(?:so|as) long as", r"(?:you|customers?) (?:are|were) to", r"(?:you|customers?) (?:must|may|shall)",
+        ),
     ),
     forbidden_words=_ENGLISH_WORDS,
     forbidden_stems=_ENGLISH_STEMS,
     squeezed=("refund", "reimburs", "approv", "chargeback", "moneyback", "entitle"),
     harmless=(
+        *courtesy.TURNS,
         r"(?:have|enjoy|wishing you|wish you) (?:a|the rest of your) ?(?:very )?(?:nice|good|great|lovely|wonderful|"
         r"pleasant)? ?(?:rest of your )?(?:day|evening|weekend|week|afternoon|morning)",
         r"good (?:morning|afternoon|evening|day)",
         r"(?:for|of) your (?:valuable )?time", r"for your business", r"for taking the time to (?:write|contact|reach)",
+        r"yours (?:sincerely|truly|kindly|warmly)", r"(?:sincerely|truly|kindly|warmly) yours",
         r"(?:please )?do not hesitate", r"feel free", r"(?:get|keep|stay) in touch", r"(?:any|no) other",
         r"(?:write|get|come) back to us", r"at any time", r"(?:the|this|any|other|further|your|such an|an) issues?",
         r"will (?:always |gladly |only )?be (?:happy|glad|pleased|delighted|here|there)(?: to (?:help|assist|answer))?",
@@ -256,6 +285,7 @@ ENGLISH = Words(
     unmoved=(
         r"could not go ahead with this", r"could not find (?:this|that|the|your) order(?: for your account)?",
         r"could not find a current policy for this", r"do not want to guess",
+        r"(?:we|i) wish (?:we|i) could (?:do more|help (?:you )?(?:more|further))(?: for you)?(?: here)?",
         r"could not read everything we need about (?:this|that|the|your) order",
         r"could not tell which order this is about", r"a person needs to look at (?:it|this)",
         r"(?:the )?records of this order need a look by a person",

@@ -33,12 +33,19 @@ STAGES = ("scene", "pair", "shop", "fleet", "doors", "door")
 """Fixtures that start a whole site, or eight processes, for their module; they stand in tests marked own_services."""
 
 
+def _in_memory() -> str | None:
+    """Where nothing is written through to a disk, if there is room: what these tests write may be lost with them."""
+    path = Path("/dev/shm")
+    roomy = path.is_dir() and os.access(path, os.W_OK) and shutil.disk_usage(path).free > 2 * 1024**3
+    return str(path) if roomy else None
+
+
 def _choose_database() -> None:
     if "agentsite.settings" in sys.modules:
         return
     for name in Environment.model_fields:
         os.environ.pop(name, None)
-    folder = Path(tempfile.mkdtemp(prefix="agentsite-tests-"))
+    folder = Path(tempfile.mkdtemp(prefix="agentsite-tests-", dir=_in_memory()))
     _folders.append(folder)
     os.environ |= {
         "DJANGO_SETTINGS_MODULE": "agentsite.settings", "VAR_DIR": str(folder), "BROKER_URL": "memory://",

@@ -41,7 +41,7 @@ from runs.models import (
     Write,
 )
 from tests import approving
-from tools.models import Breaker, PolicyDocument, PolicyPassage
+from tools.models import Breaker, PolicyDocument, PolicyIncident, PolicyPassage
 
 Json = dict[str, Any]
 INVISIBLE = "\u202e\u200b\u2066\u2028"
@@ -189,6 +189,10 @@ def _beside(tenant_id: str, lead: User) -> None:
         content_hash="sha256:0",
     )  # fmt: skip
     PolicyPassage.objects.create(document=document, section=HOSTILE[:300], position=1, text=HOSTILE, content_hash="x")
+    PolicyIncident.objects.create(
+        tenant_id=tenant_id, doc_id=SHORT[:60], pinned=4, owner=HOSTILE[:250], last_run_id=str(uuid.uuid4()),
+        first_seen_at=now, last_seen_at=now,
+    )  # fmt: skip
     Breaker.objects.create(dependency=SHORT[:60], account=HOSTILE[:400], failures=5, updated_at=now)
     staff.make_token(tenant_id=tenant_id, name="shop", scopes=["runs:read"])
     LogEntry.objects.create(

@@ -90,7 +90,8 @@ def nothing_said_without_an_observation(world: World, run: Run) -> None:
     mine = [r for r in (*world.before, *world.refunds()) if (r["metadata"] or {}).get("run_id") == str(run.pk)]
     heard = world.heard.get(str(run.pk), set()) if run.evidence_erased_at is None else set()
     for text in {*last, *heard}:
-        facts = text.replace("The reason given:", "\0").split("\0")[0]
+        # A person's own words, and clauses of policy, follow their leads.
+        facts = re.split("The reason given:|From our policy", text)[0]
         assert not [i for i in NAMED.findall(facts) if i.rstrip("_") not in known], text
         assert not [a for a in AMOUNT.findall(facts) if a not in amounts], text
         if "has been made and confirmed" in text:

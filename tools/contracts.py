@@ -217,7 +217,7 @@ class PassageRef:
 class EvidenceItem:
     """An observation a proposal may cite: what it is and, for policy, which passages of which versions.
 
-    `precedent`: it tells of another case, and proves nothing about this one.
+    `precedent`: it tells of another case, and proves nothing about this one. `order_id`: the order whose records it is.
     """
 
     obs_id: str
@@ -231,6 +231,7 @@ class EvidenceItem:
     fact: str = ""
     passages: tuple[PassageRef, ...] = ()
     precedent: bool = False
+    order_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,8 @@ MAX_TEXT, MAX_NAME, MAX_FIELDS, MAX_STATES = 600, 64, 24, 8
 ORDER = ("order_id", "customer_id", "total", "amount_due", "status")
 PAYMENT = ("payment_id", "order_id", "state", "amount", "captured_at")
 REFUND = ("refund_id", "payment_id", "order_id", "state", "amount", "created_at")
-PASSAGE = ("doc", "version", "section", "current")
+PASSAGE = ("id", "doc", "version", "section", "current")
+CASE = ("same_customer", "outcome", "reason", "policy", "run", "erased")
 MAX_PLAN_BYTES = 2_500
 
 
@@ -167,6 +168,35 @@ def _places(content: Json, max_bytes: int) -> Json | None:
     return None if rows is None else {"passages": _where(rows, max_bytes)}
 
 
+# --- cases of the past ---------------------------------------------------------------------------------------------
+
+
+def _cases(content: Json, max_bytes: int) -> Json | None:
+    """The best cases, each whole, and how the others ended: precedents, in whatever length they are told."""
+    rows = _rows(content, "cases")
+    if rows is None:
+        return None
+    shown: list[Json] = []
+    for row in rows:
+        if _size([*shown, row]) > max_bytes * 3 // 4:
+            break
+        shown.append(row)
+    rest = _endings(rows[len(shown) :], max_bytes // 4)
+    found: Json = {"cases": shown} if shown or not rest else {}
+    return {"precedent": True, **found, **({"cases_not_shown": rest} if rest else {})}
+
+
+def _ended(content: Json, max_bytes: int) -> Json | None:
+    rows = _rows(content, "cases")
+    return None if rows is None else {"precedent": True, "cases": _endings(rows, max_bytes)}
+
+
+def _endings(rows: list[Json], max_bytes: int) -> list[Json] | int:
+    """Whose case it was and how it ended; how many there are, where even that is too long."""
+    found = [_picked(row, CASE) for row in rows]
+    return found if _size(found) <= max_bytes else len(found)
+
+
 # --- what the model itself set down --------------------------------------------------------------------------------
 
 
@@ -184,6 +214,8 @@ DIGESTS: Mapping[str, Digest] = {
     "get_refund_status": Digest(essence=_REFUNDS, handles=_REFUNDS),
     "our_refunds": Digest(essence=_REFUNDS, handles=_REFUNDS),
     "search_policy": Digest(essence=_passages, handles=_places),
+    "search_cases": Digest(essence=_cases, handles=_ended),
+    "session_history": Digest(essence=_cases, handles=_ended),
     "plan": Digest(essence=_plan, handles=_plan),
 }
 """By tool, or by the name under which results of our own stand; another tool's are cut by `brief`."""

@@ -13,7 +13,7 @@ from typing import Literal
 from agentsite import clock
 from agentsite.money import CurrencyMismatch, Money
 from agentsite.money import parse as parse_money
-from tools import entries, registry, rules
+from tools import citations, entries, registry, rules
 from tools import facts as live
 from tools.contracts import (
     ApprovalTicket,
@@ -137,29 +137,7 @@ def _static_checks(case: Case) -> Iterable[Check]:
     yield Check(name="order_out_of_scope", ok=in_orders, inputs={"order_id": order_id})
     target = str(case.args.get("payment_id"))
     yield Check(name="write_already_made", ok=target not in case.closed, inputs={"payment_id": target})
-    yield from _evidence_checks(case)
-
-
-def _evidence_checks(case: Case) -> Iterable[Check]:
-    known = {item.obs_id: item for item in case.evidence}
-    yield Check(name="evidence_missing", ok=bool(case.cited), inputs={"cited": list(case.cited)})
-    unknown = [obs for obs in case.cited if obs not in known or not known[obs].ok]
-    yield Check(name="unknown_evidence", ok=not unknown, inputs={"unknown": unknown})
-    policy = case.policy
-    current = {"pinned": policy.pinned, "registry_current": policy.current, "doc": policy.doc}
-    fresh = policy.current == policy.pinned and not _stale(case, known)
-    yield Check(name="policy_stale", ok=fresh, inputs={**current, "stale_cited": _stale(case, known)})
-
-
-def _stale(case: Case, known: dict[str, EvidenceItem]) -> list[str]:
-    """Cited policy passages of another version than the pinned one; or, where none is cited, all that was found."""
-    policies = [item for item in known.values() if item.tool == "search_policy" and item.ok and item.doc]
-    cited = [item for item in policies if item.obs_id in case.cited]
-    wrong = [i.obs_id for i in cited if i.doc == case.policy.doc and i.version != case.policy.pinned]
-    if cited or not policies:
-        return wrong
-    current = [i for i in policies if i.doc == case.policy.doc and i.version == case.policy.pinned]
-    return [] if current else [i.obs_id for i in policies]
+    yield from citations.checks(case.cited, case.evidence, case.policy, order_id)
 
 
 def _fact_checks(case: Case, facts: OrderFacts) -> Iterable[Check]:

@@ -49,23 +49,33 @@ class PolicyPassage(models.Model):
         constraints = [models.UniqueConstraint(fields=["document", "position"], name="passage_once")]
         ordering = ["document", "position"]
 
+    def __str__(self) -> str:
+        return visible(self.section)
+
 
 class PolicyCorpus(models.Model):
     """What of a tenant is to be searched, by one random stamp: each change of it, of whatever kind, makes a new one.
 
-    A host whose index bears another stamp builds its own again (`tools.policy.index`).
+    A host whose index bears another stamp builds its own again (`tools.policy.index`). `vectors_stamp` is another with
+    each batch of vectors; one process at a time makes them, by a lease in database time (`tools.policy.embedding`).
     """
 
     tenant = models.OneToOneField(Tenant, on_delete=models.PROTECT, primary_key=True, related_name="+")
     stamp = models.CharField(max_length=32)
     changed_at = models.DateTimeField()
+    vectors_stamp = models.CharField(max_length=32, default="", blank=True)
+    embeds_token = models.CharField(max_length=32, default="", blank=True)
+    embeds_until = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.stamp}"
 
 
 class PassageVector(models.Model):
-    """The embedding of one text by one model, of unit length, as little-endian float32; kept while a passage has it."""
+    """The embedding of one text by one model, of unit length, as little-endian float32; kept while a passage has it.
+
+    The text is a passage under its titles, and `content_hash` is that of the whole (`tools.policy.embedding`).
+    """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
     model = models.CharField(max_length=200)

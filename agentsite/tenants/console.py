@@ -13,6 +13,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 
 from agentsite.tenants.models import Tenant, visible_tenants
+from agentsite.tenants.profiles import TENANT_ID
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -82,4 +83,5 @@ class TenantFilter(admin.SimpleListFilter):
         return [(pk, pk) for pk in rows.order_by("pk").values_list("pk", flat=True)[:200]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(tenant_id=self.value()) if self.value() else queryset
+        wanted = self.value()
+        return queryset.filter(tenant_id=wanted) if wanted and TENANT_ID.fullmatch(wanted) else queryset

@@ -23,6 +23,7 @@ from approvals.admin import following, rereading, screen
 from approvals.models import Approval
 from approvals.states import Approved
 from runs.models import Observation
+from tools import citations
 
 MOVED = "The facts changed since this was proposed."
 READ_AGAIN = "Read what changed, then decide anew on the page as it is now."
@@ -77,9 +78,10 @@ class Review(ReadOnly):
         )  # fmt: skip
 
     def evidence_view(self, request: HttpRequest, object_id: str, obs_id: str) -> HttpResponse:
-        """One observation of the approval's run, whole."""
+        """One observation of the approval's run, whole; `obs_3.2` is a passage that `obs_3` holds."""
         approval = self.seen_or_404(request, object_id)
-        seen = Observation.objects.filter(run_id=approval.run_id, obs_id=storable(obs_id)).first()
+        whole = citations.split(storable(obs_id))[0]
+        seen = Observation.objects.filter(run_id=approval.run_id, obs_id=whole).first()
         if seen is None:
             raise Http404("there is no such page")
         context = {"approval": approval, "seen": seen, "title": f"Observation {labels.words(seen.obs_id)}"}

@@ -26,6 +26,7 @@ from approvals.states import Approved
 from runs import fleet
 from runs.admin import charts, lists
 from runs.models import Feedback, Process, Run, Sweeper, Webhook, Write
+from tools.models import PolicyIncident
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -81,6 +82,7 @@ class _Sees(NamedTuple):
     writes: bool
     approvals: bool
     webhooks: bool
+    policies: bool
 
     def rows(self, rows: QuerySet[Any], lookup: str = "tenant_id") -> QuerySet[Any]:
         return rows if self.tenants is None else rows.filter(**{f"{lookup}__in": self.tenants})
@@ -92,7 +94,7 @@ def read(user: User) -> Board:
     sees = _Sees(
         tenants=None if tenants is None else tuple(tenants), runs=user.has_perm("runs.view_run"),
         writes=user.has_perm("runs.view_write"), approvals=user.has_perm("approvals.view_approval"),
-        webhooks=user.has_perm("runs.view_webhook"),
+        webhooks=user.has_perm("runs.view_webhook"), policies=user.has_perm("tools.view_policyincident"),
     )  # fmt: skip
     cohort = _cohort(sees, now) if sees.approvals else {}
     return Board(
@@ -153,6 +155,10 @@ def _trouble(sees: _Sees) -> list[Number]:
         lost = lists.capped(sees.rows(Webhook.objects.filter(state="dead")))
         found.append(Number(name="Webhooks given up", value=lists.said(lost), tone="bad" if lost else "good",
                             link="/admin/runs/webhook/?state=dead"))  # fmt: skip
+    if sees.policies:
+        stale = lists.capped(sees.rows(PolicyIncident.objects.filter(closed_at=None)))
+        found.append(Number(name="Policy incidents", value=lists.said(stale), tone="bad" if stale else "good",
+                            link="/admin/tools/policyincident/?state=open"))  # fmt: skip
     return found
 
 

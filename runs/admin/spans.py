@@ -20,6 +20,7 @@ STEPS = frozenset({
     "tool.observed", "tool.error", "gate.decided", "approval.requested", "approval.decided", "approval.expired",
     "write.intent", "write.released_again", "write.result", "write.unknown", "write.reconciled", "write.verified",
     "write.mismatch", "reply.sent", "reply.rejected", "notice", "loop.stopped", "customer.asked", "reminder",
+    "evidence.found",
 })  # fmt: skip
 LOOKS = ("write.result", "write.unknown", "write.reconciled")
 CHECKS = ("write.verified", "write.mismatch")
@@ -207,9 +208,8 @@ class _Walk:
         )  # fmt: skip
 
     def _reads(self, step: list[Event]) -> Iterator[Span]:
-        for event in step:
-            if event.type in ("tool.observed", "tool.error"):
-                yield self._one_read(event)
+        yield from (_evidence(e) for e in step if e.type == "evidence.found")
+        yield from (self._one_read(e) for e in step if e.type in ("tool.observed", "tool.error"))
 
     def _one_read(self, event: Event) -> Span:
         seen, failed = self._read.get(str(event.meta.get("call"))), event.type == "tool.error"
@@ -277,6 +277,11 @@ def _turned(turn: Turn, step: list[Event]) -> str:
         return "reply sent"
     tools = [visible(str(p.get("tool"))) for p in turn.proposals]
     return f"proposed {', '.join(tools)}" if tools else "a draft of the reply" if turn.final else ""
+
+
+def _evidence(found: Event) -> Span:
+    began, note = found.at - _ms(found.meta.get("took_ms")), labels.found(found.meta)
+    return Span(kind="tool", label="Evidence for the request", began=began, ended=found.at, note=note)
 
 
 def _gate(decided: Event, began: datetime, ended: datetime) -> Span:

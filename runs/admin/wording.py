@@ -15,7 +15,8 @@ EVENT = {
     "model.called": "Model asked", "model.replied": "Model answered", "model.invalid": "Answer not usable",
     "model.failed": "Model gave no answer", "model.escalated": "Model asked for a person",
     "route.switched": "Next model tried", "route.passed_over": "Model passed over", "tool.observed": "Read",
-    "tool.error": "Read failed", "gate.decided": "Gate decided", "approval.requested": "A person was asked",
+    "tool.error": "Read failed", "evidence.found": "Evidence for the request found", "gate.decided": "Gate decided",
+    "approval.requested": "A person was asked",
     "approval.decided": "A person decided", "approval.expired": "Approval expired, undecided",
     "approval.void": "Approval void", "write.intent": "Refund recorded, to be sent",
     "write.released_again": "To be sent again", "write.sent": "Refund sent", "write.result": "Answer to the refund",
@@ -57,6 +58,8 @@ def summary(happened: Event) -> str:
         return visible(str(meta.get("version", "")))
     if happened.type == "gate.decided":
         return f"{labels.spoken(str(meta.get('decision', '')))}: {labels.rule(str(meta.get('rule', '')))}"
+    if happened.type == "evidence.found":
+        return labels.found(meta)
     return ""
 
 

@@ -101,8 +101,8 @@ def _decide(seen: Seen, tools: frozenset[str]) -> Any:
 def _conclude(seen: Seen, verdicts: list[Verdict]) -> Json:
     gravest = min(verdicts, key=lambda v: GRAVITY.index(v.prose), default=Verdict(prose=WHICH_ORDER, evidence=[]))
     if _moved(seen):
-        return _final(THANKS, [e for v in verdicts for e in v.evidence])
-    return _final(gravest.prose, gravest.evidence)
+        return _final(THANKS, _with_clauses(seen, [e for v in verdicts for e in v.evidence]))
+    return _final(gravest.prose, _with_clauses(seen, gravest.evidence))
 
 
 def _moved(seen: Seen) -> bool:
@@ -176,11 +176,14 @@ def _somebody_elses(order: Look, seen: Seen) -> bool:
 
 
 def _look_for_rule(seen: Seen) -> Look:
-    """A current rule that stands there already is enough; one more search names the pinned document if it is absent."""
+    """A current rule that a search of its own found is enough; one more names the pinned document if it is absent.
+
+    What the platform found for the goal answers no call: this model goes by what it asked for itself.
+    """
+    searches = _searches(seen)
     rule = _current_rule(seen)
     if rule is not None:
         return Look(state="good", seen=rule)
-    searches = [o for o in seen.observations if o.source == "search_policy" and o.call_id]
     look = _look(seen, "search_policy", None, _has("passages"), among=searches)
     if look.state == "good" and len(searches) == 1 and _pinned(seen) not in _documents(searches[0]):
         return Look(state="again", seen=look.seen)
@@ -321,11 +324,26 @@ def _refund(reckoned: Account, evidence: list[str], tools: frozenset[str]) -> An
 
 def _current_rule(seen: Seen) -> Shown | None:
     """The newest policy observation with a passage of the pinned document that the registry marks as current."""
-    for shown in reversed(seen.observations):
-        searched = _passages(shown) if shown.ok and shown.source == "search_policy" else []
+    for shown in reversed(_searches(seen)):
+        searched = _passages(shown) if shown.ok else []
         if any(p.get("current") is True and p.get("doc") == _pinned(seen) for p in searched):
             return shown
     return None
+
+
+def _with_clauses(seen: Seen, evidence: list[str]) -> list[str]:
+    """Instead of a whole search the one passage that answered it best, where it is a rule in force: code quotes it."""
+    best = {shown.obs_id: passages[0] for shown in _searches(seen) if shown.ok and (passages := _passages(shown))}
+    rules = {
+        obs_id: str(p.get("id"))
+        for obs_id, p in best.items()
+        if p.get("current") is True and p.get("doc") == _pinned(seen)
+    }
+    return [rules.get(cited, cited) for cited in evidence]
+
+
+def _searches(seen: Seen) -> list[Shown]:
+    return [o for o in seen.observations if o.source == "search_policy" and o.call_id]
 
 
 def _final(prose: str, evidence: list[str]) -> Json:

@@ -23,6 +23,7 @@ READS = {
     "get_payments": "the payments",
     "get_refund_status": "earlier refunds",
     "search_policy": "the policy",
+    "search_cases": "earlier cases",
 }
 TO_PEOPLE = {
     "message": "tell the customer something", "ask": "ask the customer", "plan": "set down a plan",
@@ -186,11 +187,15 @@ def _invalid(data: Data) -> Told:
 
 
 def _observed(data: Data, seen: SeenObservation | None) -> Told:
-    who = "policy" if data.get("tool") == POLICY else "records"
+    who = {POLICY: "policy", "search_cases": "memory"}.get(str(data.get("tool")), "records")
     if seen is None:
         return who, f"{spoken(data.get('tool'))} was read", "plain"
     first, *more = evidence.summary(seen).split("; ") if who == "policy" else [evidence.summary(seen)]
     return who, visible(first) + (f", and {len(more)} more passages" if more else ""), "plain"
+
+
+def _found(data: Data) -> Told:
+    return "policy", labels.found(data), "plain"
 
 
 def _unread(data: Data) -> Told:
@@ -318,5 +323,5 @@ TELLERS: dict[str, Callable[[Data], Told | None]] = {
     "write.result": _result, "write.unknown": _unknown, "write.reconciled": _reconciled, "write.verified": _verified,
     "write.mismatch": _mismatch, "reply.sent": _sent_reply, "reply.rejected": _dropped, "message.received": _message,
     "cancel.requested": _cancel, "notice": _notice, "customer.told": _told, "customer.asked": _questioned,
-    "model.escalated": _gave_up, "reminder": _reminded,
+    "model.escalated": _gave_up, "reminder": _reminded, "evidence.found": _found,
 }  # fmt: skip

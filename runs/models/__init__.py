@@ -1,6 +1,7 @@
 """Door: the rows of the runs app, where Django looks for them. `runs.store` is the only hand that writes them."""
 
 from runs.models.outside import Attachment, Delivery, Feedback, Webhook
+from runs.models.recalled import Recalled
 from runs.models.rows import (
     LIVE_VALUES,
     OPEN_WRITES,
@@ -38,6 +39,7 @@ __all__ = [
     "OrderGuard",
     "Process",
     "Qualification",
+    "Recalled",
     "Run",
     "RunOrder",
     "Sweeper",

@@ -7,9 +7,10 @@ from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import LIVE, Ports
 from runs.orchestrator.sending import ticket
 from runs.orchestrator.settling import settle
-from runs.orchestrator.steps import can_send, resolve_intent, send, step
+from runs.orchestrator.steps import asks_model, can_send, resolve_intent, send, step
 from runs.orchestrator.turns import overtaken
 
 __all__ = [
-    "LIVE", "Later", "Ports", "Send", "can_send", "overtaken", "resolve_intent", "send", "settle", "step", "ticket",
+    "LIVE", "Later", "Ports", "Send", "asks_model", "can_send", "overtaken", "resolve_intent", "send", "settle", "step",
+    "ticket",
 ]  # fmt: skip

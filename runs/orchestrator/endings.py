@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runs import reply
+from runs.clauses import NOTHING, Quoted
 from runs.contracts import NewEvent, NewObservation, Outcome, RunState, SeenInput
 from runs.states import On, Status
 from runs.store import tell
@@ -66,8 +67,10 @@ def cancel(run: RunState) -> Outcome:
     )  # fmt: skip
 
 
-def complete(run: RunState, prose: str | None, *, dropped: str | None = None, **more: Any) -> Outcome:
-    """Send the reply: facts rendered by code, with prose only where the check kept it.
+def complete(
+    run: RunState, prose: str | None, *, dropped: str | None = None, quoted: Quoted = NOTHING, **more: Any
+) -> Outcome:
+    """Send the reply: facts rendered by code, clauses that it quotes, with prose only where the check kept it.
 
     A refund that was allowed and that we did not get made is no completed request, nor is one whose records could not
     be read: a person takes it over.
@@ -77,7 +80,7 @@ def complete(run: RunState, prose: str | None, *, dropped: str | None = None, **
     outcome = end_of(run)
     if outcome == "answered" and left_unread(run):
         return escalate(run, "dependency_unavailable", clear_pending=True, **more)
-    story = tell.story_of(run, status=Status.COMPLETED, outcome=outcome)
+    story = tell.story_of(run, status=Status.COMPLETED, outcome=outcome, quoted=quoted.clauses)
     if story.forgotten and not run.writes and not any(rules.counted(r.state) for r in story.others_refunds):
         return escalate(run, "needs_a_person", clear_pending=True, **more)
     observations, folded = fold(run)
@@ -85,11 +88,16 @@ def complete(run: RunState, prose: str | None, *, dropped: str | None = None, **
     events = list(more.pop("events", ()))
     if dropped or composed.dropped:
         events.append(NewEvent(type="reply.rejected", meta={"error": dropped or composed.dropped}))
-    events.append(NewEvent(type="reply.sent", payload={"text": composed.text}))
+    events.append(_sent(composed.text, quoted))
     return Outcome(
         on=On.REPLY_SENT, outcome=outcome, reply=composed.text, events=tuple(events), folded=folded,
         observations=observations, clear_pending=True, **more,
     )  # fmt: skip
+
+
+def _sent(text: str, quoted: Quoted) -> NewEvent:
+    said = {"clauses": [clause.wire() for clause in quoted.clauses]} if quoted.clauses else {}
+    return NewEvent(type="reply.sent", meta=quoted.meta(), payload={"text": text, **said})
 
 
 def end_of(run: RunState) -> str:

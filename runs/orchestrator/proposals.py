@@ -9,7 +9,7 @@ from agentsite import clock
 from agentsite.money import parse as parse_money
 from runs import evidence, precheck
 from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
-from runs.orchestrator import endings, people
+from runs.orchestrator import endings, people, resting
 from runs.orchestrator.pauses import park, wait_s, waited_too_long
 from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import qualified
@@ -38,7 +38,7 @@ def reads(run: RunState, ports: Ports) -> Outcome:
     found: dict[str, Any] = {
         "observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took,
     }  # fmt: skip
-    if _stale(run, results, ports) and run.status is not Status.VERIFIED:
+    if run.status is not Status.VERIFIED and resting.abstains(run, seen, ports):
         return endings.escalate(run, "policy_stale", **people.beside(said, **found))
     if said.rejected:
         return people.rejected(run, said, **found)
@@ -78,14 +78,6 @@ def _searches(run: RunState, ports: Ports) -> Searches:
         "search_policy": lambda query: ports.search(run.tenant_id, query, pin),
         "search_cases": lambda query: ports.cases(run.tenant_id, customer, run.run_id, query),
     }
-
-
-def _stale(run: RunState, results: tuple[ReadResult, ...], ports: Ports) -> bool:
-    """Whether policy was read while the registry holds another version current than the one pinned (M9)."""
-    if not any(r.tool == "search_policy" and r.ok for r in results):
-        return False
-    state = ports.policy_state(run.tenant_id, run.contract.policy_version_pin, ())
-    return state.current != state.pinned
 
 
 def _outage(

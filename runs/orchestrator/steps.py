@@ -8,7 +8,7 @@ from runs.contracts import Outcome, RunState
 from runs.orchestrator import endings, evidence_first, prechecks, proposals, releasing, sending, turns, verifying, waits
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import LIVE, Ports
-from runs.states import On, Status
+from runs.states import MODEL_TURN, On, Status
 from tools.contracts import Release, SentMark
 
 Handled = Outcome | Later | Send
@@ -51,13 +51,19 @@ def _investigate(run: RunState, ports: Ports) -> Outcome | Later:
         return endings.complete(run, None) if run.status is Status.VERIFIED else endings.cancel(run)
     if run.unanswered:
         return proposals.investigated(run, ports)
+    if evidence_first.wanted(run, ports.settings()):
+        return evidence_first.find(run, ports)
     if endings.has(run, "message"):
         observations, folded = endings.fold(run)
         return Outcome(on=On.MESSAGE_FOLDED, observations=observations, folded=folded)
-    if evidence_first.wanted(run):
-        return evidence_first.find(run, ports)
     held_s = ports.held_s()
     return turns.model_turn(run, ports) if held_s is None else Later(due_in_s=held_s)
+
+
+def asks_model(run: RunState, ports: Ports = LIVE) -> bool:
+    """Whether the run's next step is a model turn, by its status and by what it has to do before one."""
+    ready = run.status in MODEL_TURN and not run.unanswered
+    return ready and not evidence_first.wanted(run, ports.settings())
 
 
 def send(run: RunState, release: Release, mark: SentMark, ports: Ports = LIVE) -> Outcome:

@@ -20,7 +20,7 @@ from runs.contracts import (
 )
 from runs.errors import ContextTooLong, ModelUnavailable
 from runs.inference.parse import parse
-from runs.orchestrator import asking, endings, people, spoken
+from runs.orchestrator import asking, endings, people, resting, spoken
 from runs.orchestrator.asking import Call
 from runs.orchestrator.offered import offered
 from runs.orchestrator.pauses import backoff_s, park, waited_too_long
@@ -102,7 +102,7 @@ def _read(run: RunState, called: Call, result: LLMTurnResult, ports: Ports) -> O
     if isinstance(parsed, Invalid):
         return invalid(run, turn, called, parsed)
     if isinstance(parsed, Final):
-        return _draft(run, turn, called, parsed)
+        return _draft(run, turn, called, parsed, ports)
     try:
         proposals = tuple(_normal(p) for p in parsed)
     except InvalidArguments as error:
@@ -242,15 +242,19 @@ def overtaken(outcome: Outcome) -> Outcome | None:
     )  # fmt: skip
 
 
-def _draft(run: RunState, turn: NewTurn, called: Call, final: Final) -> Outcome:
-    """A draft of the reply: its prose goes out only if it holds nothing that facts must say."""
+def _draft(run: RunState, turn: NewTurn, called: Call, final: Final, ports: Ports) -> Outcome:
+    """A draft of the reply: its prose goes out only if it holds nothing that facts must say; what it cites is quoted.
+
+    Where the policy it rests on is not in effect any more there is no reply: a person gets the facts (M9).
+    """
     turn = replace(turn, final=final)
-    story = tell.story_of(run, status=Status.COMPLETED, outcome=None)
-    verdict = reply.check_prose(final.text, story)
-    events = _replied(turn, called, final=final.text)
-    more = _used(turn, called)
+    events, more = _replied(turn, called, final=final.text), _used(turn, called)
+    rests = resting.of_draft(run, final, ports)
+    if rests.stale and run.status is not Status.VERIFIED:
+        return endings.escalate(run, "policy_stale", events=events, **more)
+    verdict = reply.check_prose(final.text, tell.story_of(run, status=Status.COMPLETED, outcome=None))
     if verdict.dropped is None:
-        return endings.complete(run, verdict.kept, events=events, **more)
+        return endings.complete(run, verdict.kept, quoted=rests.quoted, events=events, **more)
     if verdict.dropped == NO_LIST or (run.status is Status.VERIFIED and run.repairs > 0):
-        return endings.complete(run, None, dropped=verdict.dropped, events=events, **more)
+        return endings.complete(run, None, dropped=verdict.dropped, quoted=rests.quoted, events=events, **more)
     return invalid(run, turn, called, Invalid(slug="reply_rejected", detail={"because": verdict.dropped}))

@@ -127,13 +127,15 @@ def _own(run: RunState, w: SeenWrite) -> OwnWrite:
     )  # fmt: skip
 
 
-def policy_of(decided: Happened | None, pin: str, *, stale: bool) -> PolicyState:
-    """The registry's word of then: as the gate saw it, else current unless the record says stale."""
+def policy_of(decided: Happened | None, sent: Happened | None, pin: str, *, stale: bool) -> PolicyState:
+    """The registry's word of then: as the gate saw it, or as the reply was made by it (`sent`); else the pinned
+    version was current, unless the record says stale."""
     doc, _, version = pin.rpartition("@v")
     current: int | None = None if stale else int(version)
+    superseded = sent.meta.get("superseded", ()) if sent is not None else ()
     if decided is not None and (seen := inputs_of(decided, "policy_stale")):
-        current = seen["registry_current"]
-    return PolicyState(doc=doc, pinned=int(version), current=current)
+        current, superseded = seen["registry_current"], seen.get("superseded", ())
+    return PolicyState(doc=doc, pinned=int(version), current=current, superseded=frozenset(superseded))
 
 
 def used_of(decided: Happened | None) -> UsedSoFar:

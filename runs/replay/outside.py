@@ -36,9 +36,18 @@ from tools.contracts import (
     UsedSoFar,
     WriteAnswer,
 )
-from tools.errors import AccessRefused, BadAnswer, NotFound, OutcomeUnknown, ReadFailed, Refused, UpstreamUnavailable
+from tools.errors import (
+    AccessRefused,
+    BadAnswer,
+    IndexBuilding,
+    NotFound,
+    OutcomeUnknown,
+    ReadFailed,
+    Refused,
+    UpstreamUnavailable,
+)
 
-READ_ERRORS = {e.slug: e for e in (UpstreamUnavailable, BadAnswer, AccessRefused, NotFound)}
+READ_ERRORS = {e.slug: e for e in (UpstreamUnavailable, BadAnswer, AccessRefused, NotFound, IndexBuilding)}
 # What a look-up that did answer leads to; any other slug of a doubt is that of a read that failed.
 LOOKED = frozenset({"absent_once", "not_listed_yet", "no_promise", "other_backend", "ambiguous"})
 # Errors of a model call that a handler treats apart, whatever the run then did.
@@ -147,10 +156,28 @@ class _Investigation:
                 return content
         return failed
 
-    def _search(self, tenant_id: str, query: str, pin: str) -> list[Json]:
-        raise NotRecorded("a policy search")
+    # --- what was found before the first turn; searches that the model asks for are reads ---
 
-    def _cases(self, tenant_id: str, customer_id: str, which: str, run_id: str) -> list[Json]:
+    def _search(self, tenant_id: str, query: str, pin: str) -> list[Json]:
+        failed = self.step.first("tool.error")
+        if failed is not None and failed.meta["tool"] == "search_policy":
+            raise read_error(failed.meta["error"])
+        return self._first("search_policy", "passages")
+
+    def _session(self, tenant_id: str, customer_id: str, session_id: str, run_id: str) -> list[Json]:
+        return self._first("session_history", "cases")
+
+    def _first(self, source: str, name: str) -> list[Json]:
+        told = self.step.first("evidence.found")
+        begun = len(self.run.observations)
+        new = self.record.observations[begun : begun + told.meta["observations"]] if told is not None else ()
+        found = next((o for o in new if o.source == source), None)
+        if found is None:
+            raise NotRecorded(f"{name} before the first turn")
+        rows: list[Json] = found.content[name]
+        return rows
+
+    def _cases(self, tenant_id: str, customer_id: str, run_id: str, query: str) -> list[Json]:
         raise NotRecorded("earlier cases")
 
 
@@ -165,7 +192,7 @@ class World(_Investigation):
             complete=lambda call: self._complete(next(asked, None), call),
             qualification=self._qualification, backend_of=self._backend, run_reads=self._run_reads,
             look_up=self._look_up, read_facts=self._read_facts, can_write=lambda _release, _backend: True,
-            run_write=self._run_write, search=self._search, cases=self._cases, session=self._cases,
+            run_write=self._run_write, search=self._search, cases=self._cases, session=self._session,
             policy_state=self._policy,
             read_epoch=lambda _tenant, _order: 0, own_writes=lambda _tenant, order: facts.own_of(self.run, order),
             used_so_far=self._used,
@@ -179,7 +206,8 @@ class World(_Investigation):
         return None if self._decided is not None and facts.ok(self._decided, "route_not_qualified") is False else 1
 
     def _policy(self, tenant_id: str, pin: str, rests_on: tuple[PassageRef, ...]) -> PolicyState:
-        return facts.policy_of(self._decided, pin, stale=self.step.reason == "policy_stale")
+        sent, stale = self.step.first("reply.sent"), self.step.reason == "policy_stale"
+        return facts.policy_of(self._decided, sent, pin, stale=stale)
 
     def _used(self, tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> UsedSoFar:
         used = facts.used_of(self._decided or self._earlier())

@@ -1,4 +1,5 @@
-"""The keeper: create, load, claim, checkpoint. The only hand that writes a run; imports no zone and no door."""
+"""The keeper: create, load, claim, checkpoint. The only hand that writes a run; imports no door, and of the zones only
+the ranking of texts (`cases`)."""
 
 from runs.errors import Fenced, IntentLost
 from runs.store.admit import AppendedInput, Created, append_input, create, feedback, same_message

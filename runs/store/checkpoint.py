@@ -18,9 +18,10 @@ from runs.contracts import NewEvent, Outcome, RunState
 from runs.errors import Fenced, RunError
 from runs.models import Observation, Run, Turn
 from runs.states import TERMINAL, WAITING, Status, next_status
-from runs.store import asks, clean, events, folding, money_rows
+from runs.store import asks, clean, events, folding, money_rows, recalled
 from runs.store.lease import handler_deadline_s, raw_id
 from runs.store.load import listed_from
+from tools.policy import incidents
 
 FAR_S = 315_360_000.0
 
@@ -53,6 +54,10 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
             raise UnreadInput("restored")  # what it is about to say was true before the database was put back
         approval_id, asked = asks.apply(run, outcome, to)
         wrote = money_rows.apply(run, outcome, row.last_input_seq)
+        outcome = recalled.noted(run, outcome)
+        if to is Status.ESCALATED and outcome.reason == "policy_stale":
+            contract = run.contract
+            incidents.abstained(run.tenant_id, contract.policy_version_pin, run.run_id, contract.queue_owner)
         _insert_turn(run, outcome)
         _insert_observations(run, outcome)
         version = run.version + 1

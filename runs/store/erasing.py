@@ -21,7 +21,7 @@ from runs.contracts import Actor, Contract, NewEvent
 from runs.errors import RunError
 from runs.models import OPEN_WRITES, Attachment, Draft, Event, Feedback, Input, Observation, Run, Turn, Webhook, Write
 from runs.states import TERMINAL
-from runs.store import events
+from runs.store import events, recalled
 from runs.story import OUR_REFUNDS, RECORDS
 
 Kind = Literal["conversation", "evidence"]
@@ -41,8 +41,9 @@ NO_EVIDENCE = frozenset({
     "model.escalated", "reply.sent", "run.resolved", "run.hurried", "approval.decided", "approval.void",
 })  # fmt: skip
 NO_CONVERSATION = frozenset({
-    "prompt.built", "model.called", "tool.observed", "approval.requested", "write.intent", "write.sent", "write.result",
-    "write.unknown", "write.reconciled", "write.released_again", "write.verified", "write.mismatch", "write.looked",
+    "prompt.built", "model.called", "evidence.found", "tool.observed", "approval.requested", "write.intent",
+    "write.sent", "write.result", "write.unknown", "write.reconciled", "write.released_again", "write.verified",
+    "write.mismatch", "write.looked",
 })  # fmt: skip
 READ_FROM_RECORDS = (*RECORDS, OUR_REFUNDS, "search_policy")
 TO_PEOPLE = frozenset({"message", "ask", "plan", "escalate"})
@@ -73,6 +74,8 @@ def erase(run_id: str, kinds: Sequence[Kind], *, why: str, by: str) -> tuple[Kin
             _payloads(run, kind)
             tomb = NewEvent(type=TOMBSTONE, meta={"class": kind, "why": storable(why)[:MAX_WHY], "by": by})
             events.note(run, [tomb], **columns, **{f"{kind}_erased_at": at})
+        if kept:
+            recalled.forget(run_id)
     return kept
 
 

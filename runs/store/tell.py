@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from agentsite.money import Money, parse
 from approvals.models import Approval
-from runs import languages, reply
+from runs import clauses, languages, reply
 from runs.contracts import RunState, SeenWrite
-from runs.models import Input, Run, Write
+from runs.models import Event, Input, Run, Write
 from runs.states import Status
 from runs.store.load import listed_from, observations
 
@@ -32,7 +32,14 @@ def story(run_id: str) -> reply.Story:
         said=row.reply if row.outcome == "resolved_by_staff" else None,
         language=languages.of_customer(_goal(row), seen),
         listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
+        clauses=_clauses(run_id) if row.status == Status.COMPLETED else (),
     )  # fmt: skip
+
+
+def _clauses(run_id: str) -> tuple[clauses.Clause, ...]:
+    """Those of the run's reply, a correction of it included; none once it was erased."""
+    sent = Event.objects.filter(run_id=run_id, type="reply.sent").order_by("seq").first()
+    return clauses.of_wire((sent.payload or {}).get("clauses")) if sent is not None else ()
 
 
 def _goal(row: Run) -> str:
@@ -53,7 +60,10 @@ def _minor(write: Write) -> int:
     return made if by_hand else write.amount_minor
 
 
-def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str | None = None) -> reply.Story:
+def story_of(
+    run: RunState, *, status: Status, outcome: str | None, reason: str | None = None,
+    quoted: tuple[clauses.Clause, ...] = (),
+) -> reply.Story:  # fmt: skip
     """The story as a handler sees it, in the status it is about to reach."""
     return reply.story(
         status=status.value, reason=reason, outcome=outcome, waiting_for=None, observations=run.observations,
@@ -62,6 +72,7 @@ def story_of(run: RunState, *, status: Status, outcome: str | None, reason: str 
         dependency=run.dependency,
         cancel_asked=any(i.kind == "cancel" and not i.by.startswith(STAFF) for i in run.inputs),
         listed_from=run.listed_from, language=languages.of_customer(run.contract.goal, run.observations),
+        clauses=quoted,
     )  # fmt: skip
 
 

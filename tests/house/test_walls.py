@@ -18,7 +18,8 @@ WRITES = ("create", "bulk_create", "update", "update_or_create", "get_or_create"
 PAPERS = (
     "runs/contracts.py", "runs/attachments.py", "runs/states.py", "runs/prompt.py", "runs/compaction.py",
     "runs/sizes.py", "runs/inert.py",
-    "tools/digests.py", "runs/verifier.py", "runs/reply.py", "runs/story.py", "runs/wordlists.py", "runs/languages.py",
+    "tools/digests.py", "tools/citations.py", "runs/clauses.py", "runs/courtesy.py",
+    "runs/verifier.py", "runs/reply.py", "runs/story.py", "runs/wordlists.py", "runs/languages.py",
     "runs/budgets.py", "runs/loops.py", "runs/errors.py", "runs/inference/parse.py", "approvals/states.py",
     "approvals/changes.py", "approvals/reasons.py", "approvals/risk.py",
     "tools/arguments.py", "tools/contracts.py", "runs/precheck.py", "runs/prewords.py", "tools/placeholders.py",

@@ -46,7 +46,7 @@ GRANT = WriteGrant(
 )
 TOTALS = Totals(customer_day=Total(count=3, amount="5000.00"), tenant_hour=Total(count=100, amount="200000.00"))
 EVIDENCE = (
-    EvidenceItem(obs_id="obs_1", tool="get_payments", kind="result", ok=True),
+    EvidenceItem(obs_id="obs_1", tool="get_payments", kind="result", ok=True, order_id="8472"),
     EvidenceItem(obs_id="obs_2", tool="search_policy", kind="result", ok=True, doc="POL-REF-004", version=4),
     EvidenceItem(obs_id="obs_3", tool="search_policy", kind="result", ok=True, doc="POL-REF-004", version=3),
     EvidenceItem(obs_id="obs_4", tool="get_order", kind="error", ok=False),

@@ -15,9 +15,10 @@ from runs.admin import board
 from runs.models import Feedback, Process, Run, Sweeper, Webhook, Write
 from tests import approving
 from tests.operating import OPERATES, operator, seen
+from tools.models import PolicyIncident
 
 pytestmark = pytest.mark.django_db
-SEES_ALL = (*OPERATES, "view_webhook")
+SEES_ALL = (*OPERATES, "view_webhook", "view_policyincident")
 
 
 @pytest.fixture(autouse=True)
@@ -144,13 +145,17 @@ def trouble(now: datetime) -> None:
             id=f"msg_{number}", run=unknown, tenant_id=unknown.tenant_id, type="run.escalated", seq=number,
             url="https://example.com", body="{}", state=state, created_at=now,
         )  # fmt: skip
+    PolicyIncident.objects.create(
+        tenant_id=unknown.tenant_id, doc_id="POL-REF-004", pinned=4, current=5, last_run_id=str(unknown.pk),
+        first_seen_at=now, last_seen_at=now,
+    )  # fmt: skip
 
 
 def test_what_needs_somebody_is_counted(now: datetime) -> None:
     trouble(now)
     assert numbers(board.read(viewer()).trouble) == {
         "Unknown writes": "1", "To finish by hand": "2", "Approval expired": "1", "Stuck": "2", "Dead letters": "1",
-        "Webhooks given up": "1",
+        "Webhooks given up": "1", "Policy incidents": "1",
     }  # fmt: skip
 
 
@@ -178,7 +183,7 @@ def test_staff_see_the_numbers_of_their_tenants(now: datetime) -> None:
     assert numbers(other.queue)["Value waiting, INR"] == "1,400.00 INR"
     assert numbers(other.trouble) == {
         "Unknown writes": "0", "To finish by hand": "1", "Approval expired": "0", "Stuck": "0", "Dead letters": "1",
-        "Webhooks given up": "0",
+        "Webhooks given up": "0", "Policy incidents": "0",
     }  # fmt: skip
     root = User.objects.create(username="root", is_superuser=True, is_staff=True)
     assert numbers(board.read(root).queue)["Waiting for a decision"] == "3"

@@ -31,10 +31,14 @@ def dies_with_its_proposals_saved(world: World, run: Run) -> None:
     """A worker that asks the model, commits the turn, and is killed before anything is done about it."""
     claimed = store.claim(str(run.pk))
     assert claimed is not None, "nothing is due"
-    state = store.load(str(run.pk), claimed.token)
-    handled = orchestrator.step(state)
-    assert isinstance(handled, Outcome) and handled.turn is not None and handled.turn.proposals
-    store.checkpoint(state, handled, keep=True)
+    turns = Turn.objects.filter(run=run)
+    asked = turns.count()
+    while turns.count() == asked:
+        state = store.load(str(run.pk), claimed.token)
+        handled = orchestrator.step(state)
+        assert isinstance(handled, Outcome)
+        store.checkpoint(state, handled, keep=True)
+    assert turns.get(number=asked + 1).proposals
     Run.objects.filter(pk=run.pk).update(lease_until=dbtime.now() - timedelta(seconds=1))
 
 
@@ -50,7 +54,8 @@ def test_b51_run_whose_worker_died_with_its_proposals_saved_goes_on_to_its_end(p
     with reached(world, provider, variables=ONE_PASS) as server:
         run = admit(world)
         dies_with_its_proposals_saved(world, run)
-        assert (Turn.objects.filter(run=run).count(), Observation.objects.filter(run=run).count()) == (1, 0)
+        answers = Observation.objects.filter(run=run).exclude(call_id="")
+        assert (Turn.objects.filter(run=run).count(), answers.count()) == (1, 0)
         run = finish(world, run)
         assert [call for call, _ in told(server)] == ["m1.1", "m1.2", "m2.1", "m2.2", "m3.1"]
     assert (run.model_calls, len(server.requests)) == (4, 4)

@@ -137,16 +137,17 @@ def test_b57_superseded_text_is_withheld_however_well_it_fits(world: World) -> N
     found = search.search(TENANT, "duplicate capture refund", pin=PIN, limit=20)
     assert {(p.doc, p.version, p.current) for p in found} == {("POL-REF-004", 4, True)}
     run = world.start()
-    [seen] = Observation.objects.filter(run=run, source="search_policy")
-    assert {(p["version"], p["current"]) for p in seen.content["passages"]} == {(4, True)}
-    assert LOUD not in json.dumps(seen.content)
+    for seen in Observation.objects.filter(run=run, source="search_policy"):
+        assert {(p["version"], p["current"]) for p in seen.content["passages"]} == {(4, True)}
+        assert LOUD not in json.dumps(seen.content)
     shown = {item["version"] for item in world.approval(run).evidence if item["tool"] == "search_policy"}
     assert (run.status, shown, world.posts()) == ("awaiting_approval", {4}, [])
 
 
-def _with_both(world: World, *, cited: str) -> Run:
-    """A run that saw version 3 as well as version 4, as an index that lagged would have shown them; it cites one."""
-    run = world.admit(script=[*gather(), refund(evidence=("get_payments",), cited=(cited,)), final()])
+def _with_both(world: World, *, cited: str | tuple[str, ...]) -> Run:
+    """A run that saw version 3 as well as version 4, as an index that lagged would have shown them; it cites some."""
+    ids = (cited,) if isinstance(cited, str) else cited
+    run = world.admit(script=[*gather(), refund(evidence=("get_payments",), cited=ids), final()])
     policies = Observation.objects.filter(run=run, source="search_policy")
     walk(world, run, lambda row: policies.exists())
     old = policies.get()
@@ -171,10 +172,20 @@ def test_b57_a_decision_that_cites_the_superseded_version_is_denied_though_the_c
 
 
 def test_b57_a_decision_that_cites_the_current_version_passes_beside_the_superseded_one(world: World) -> None:
-    run = _with_both(world, cited="obs_3")
-    [cited] = [item for item in world.approval(run).evidence if item["obs_id"] == "obs_3"]
+    run = _with_both(world, cited="obs_1")
+    [cited] = [item for item in world.approval(run).evidence if item["obs_id"] == "obs_1"]
     assert (cited["tool"], cited["version"]) == ("search_policy", 4)
     assert (run.status, world.rules(run), world.posts()) == ("awaiting_approval", [], [])
+
+
+@pytest.mark.parametrize("cited", [("obs_1", "obs_v3"), ("obs_1.1", "obs_v3.1"), ("obs_v3.2",)])
+def test_b57_one_superseded_passage_among_the_cited_is_enough(world: World, cited: tuple[str, ...]) -> None:
+    run = _with_both(world, cited=cited)
+    assert (run.status, run.reason, world.rules(run)) == ("escalated", "policy_stale", ["policy_stale"])
+    [decided] = world.events(run, "gate.decided")
+    failed = next(c for c in decided["checks"] if not c["ok"])
+    assert (failed["name"], failed["inputs"]["stale_cited"]) == ("policy_stale", [cited[-1]])
+    assert (world.posts(), Approval.objects.count(), Write.objects.count()) == ([], 0, 0)
 
 
 def test_b57_the_version_is_the_registry_s_and_not_what_a_text_says(world: World) -> None:

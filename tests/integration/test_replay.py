@@ -58,7 +58,7 @@ def test_export_holds_everything_and_is_the_same_twice(world: World) -> None:
     assert command("export_run", str(run.pk)) == command("export_run", run.trace_id, "--tenant", "t_acme_in") == first
     assert first.endswith("}\n") and first.isascii()
     found: Json = json.loads(first)
-    assert (found["format"], found["schema"], found["outcome"], found["reply"]) == (1, 2, "refunded", run.reply)
+    assert (found["format"], found["schema"], found["outcome"], found["reply"]) == (1, 3, "refunded", run.reply)
     assert found["contract"] == run.contract
     assert [t["raw"] for t in found["turns"]] == world.raw_turns(run)
     assert {"model", "input_tokens", "finish_reason", "proposals", "final", "error", "prompt_hash"} <= {
@@ -188,7 +188,7 @@ def test_replay_of_a_run_that_no_code_can_load(world: World) -> None:
     Run.objects.filter(pk=run.pk).update(schema=99)
     put_back(Run.objects.filter(pk=run.pk), updated_at=NEWER_FOR_S + 60, due_at=NEWER_FOR_S + 60)
     assert world.step(world.fresh(run)) == "failed"
-    assert "schema_unknown: schema 99, known: 1 to 2" in fails(1, "replay", "req-8472")
+    assert "schema_unknown: schema 99, known: 1 to 3" in fails(1, "replay", "req-8472")
     Run.objects.filter(pk=run.pk).update(schema=1)
     told = json.loads(command("replay", "req-8472", "--json"))
     assert (told["identical"], told["information"][0]["what"]) == (True, "no handler made this change")

@@ -32,6 +32,8 @@ def test_page_tells_every_step_of_a_refund_in_order(world: World) -> None:
     world.approve(run)
     run = world.resume(run)
     drawn = rows(world, run)
+    first, *drawn = drawn
+    assert (first.label, first.note) == ("Evidence for the request", "3 policy passages")
     reads = sorted(r.label for r in drawn[1:3]), sorted(r.label for r in drawn[4:6])
     assert reads == (["get_order", "get_payments"], ["get_refund_status", "search_policy"])
     labels = [r.label for r in drawn]
@@ -62,7 +64,7 @@ def with_a_bad_route(world: World, script: list[Any]) -> Run:
 
 def test_calls_that_failed_are_told_with_their_length(world: World) -> None:
     run = with_a_bad_route(world, [final()])
-    failed, answered = rows(world, run)
+    _, failed, answered = rows(world, run)
     assert (failed.label, failed.bad, failed.note.partition(" · ")[0]) == (
         "Model call, no answer", True, "Model unavailable")  # fmt: skip
     assert (answered.label, answered.note) == ("Model call 1", "reply sent")
@@ -128,7 +130,7 @@ def test_prompt_that_differs_says_so_and_what_is_known(world: World) -> None:
     page = seen(operator(), prompt_page(run, 2))
     assert "This is not known to be what was sent" in page
     assert "This is what was sent" not in page
-    assert "Its version was refunds@1 and is now refunds@2." in page
+    assert "Its version was refunds@1 and is now refunds@3." in page
     assert "[5] TASK STATE SNAPSHOT" in page
 
 

@@ -11,7 +11,8 @@ from tests.models.speaking import ANTHROPIC, ANTHROPIC_XML, OPENAI, SAID
 Raw = str
 """JSON text, valid or not."""
 Pairs = tuple[tuple[str, Raw | None], ...]
-EVIDENCE = '["obs_1"]'
+EVIDENCE = '["obs_99"]'
+"""An observation that no run has."""
 
 
 def obj(*pairs: tuple[str, Raw | None]) -> Raw:

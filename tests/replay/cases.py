@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runs.models import Qualification, Run
+from tests.first_index import building
 from tests.system.business import captures, order
 from tests.to_people import ask, escalate, message, plan
 from tests.world import TENANT, World, final, gather, inr, reads, refund, s0, turn, worker_dies
@@ -241,6 +242,28 @@ def reads_deferred(world: World) -> Run:
     return world.start(script=[many, many[8:], final()])
 
 
+def index_building_then_back(world: World) -> Run:
+    """No index stands yet: the run waits before its first turn."""
+    run = world.admit()
+    with building(TENANT, world.patch):
+        world.resume(run)
+    world.later(run, 60)
+    return approved(world)
+
+
+def clause_quoted_in_the_reply(world: World) -> Run:
+    world.sandbox.control("/_seed", orders=[order("8500")], payments=captures("8500", "pay_8500"))
+    cites = {**final(), "evidence": ["obs_1.1"]}
+    return world.start(order_ids=["8500"], script=[*gather("8500"), cites])
+
+
+def second_run_of_a_session(world: World) -> Run:
+    world.profile(memory={"session": True})
+    actor = {"customer_id": "cust_5521", "session_id": "sess_91c"}
+    world.start("req-1", script=[*gather(), final()], actor=actor)
+    return world.start(actor=actor)
+
+
 REFUNDED: End = ("completed", None, "refunded")
 CASES: dict[Path, End] = {
     happy_path: REFUNDED,
@@ -278,4 +301,7 @@ CASES: dict[Path, End] = {
     escalated_by_the_model: ("escalated", "escalated_by_model", "handed_to_staff"),
     loop_stopped: ("escalated", "loop_detected", "handed_to_staff"),
     reads_deferred: ("completed", None, "answered"),
+    index_building_then_back: REFUNDED,
+    clause_quoted_in_the_reply: ("completed", None, "no_refund_due"),
+    second_run_of_a_session: ("awaiting_approval", None, None),
 }

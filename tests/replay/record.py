@@ -15,6 +15,7 @@ from zlib import crc32
 
 import pytest
 from django.core.management import call_command
+from django.test import TestCase
 
 from tests import conftest  # chooses the database and sets Django up
 
@@ -34,8 +35,16 @@ def record(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder, Business(Path(folder) / "sandbox.sqlite3") as sandbox:
         for case in CASES:
             if not names or case.__name__ in names:
-                call_command("flush", verbosity=0, interactive=False)
-                _record(case, sandbox, Path(folder))
+                _undone(case, sandbox, Path(folder))
+
+
+def _undone(case: Case, sandbox: Business, folder: Path) -> None:
+    """Rolled back, as in any test: decisions are rows that the database lets nobody delete."""
+    begun = TestCase._enter_atomics()  # type: ignore[attr-defined]
+    try:
+        _record(case, sandbox, folder)
+    finally:
+        TestCase._rollback_atomics(begun)  # type: ignore[attr-defined]
 
 
 def _record(case: Case, sandbox: Business, folder: Path) -> None:

@@ -27,6 +27,7 @@ from tests.replay.record import CORPUS
 Json = dict[str, Any]
 ROOT = Path(replay.__file__).parent
 NAMES = sorted(path.stem for path in CORPUS.glob("*.json"))
+OLDER = sorted((CORPUS.parent / "older").glob("*.json"))
 
 
 def recorded(name: str) -> Json:
@@ -63,6 +64,17 @@ def test_golden_run_replays_the_same(case: Callable[..., Any], end: tuple[str, s
     assert (document["run"]["status"], document["run"]["reason"], document["outcome"]) == end
     assert (got.turns, got.transitions) == (len(document["turns"]), len(document["transitions"]))
     assert got.steps == document["run"]["version"] - 1
+
+
+@pytest.mark.parametrize("path", OLDER, ids=[path.stem for path in OLDER])
+def test_run_that_an_older_release_recorded_replays_as_it_went(path: Path) -> None:
+    """Nothing was looked up before its first turn; its prompts had another fixed text, and that is all that differs."""
+    document = json.loads(path.read_text())
+    got = replay.play(document)
+    assert (document["schema"], got.differences, got.left) == (int(path.stem.split("_")[1]), (), 0)
+    assert got.turns == len(document["turns"])
+    assert {d.what for d in got.information} <= {"prompt hash", "prompt version"}
+    assert "evidence.found" not in {e["type"] for e in document["events"]}
 
 
 def test_golden_file_is_written_as_the_command_writes_it() -> None:
@@ -102,7 +114,7 @@ def test_changed_threshold_is_a_readable_diff_and_exit_1(monkeypatch: pytest.Mon
     code, said = played(str(CORPUS / "happy_path.json"))
     assert code == 1
     lines = [" ".join(line.split()) for line in said.splitlines()]
-    place = "version 7, from action_proposed"
+    place = "version 8, from action_proposed"
     assert f"{place} gate.decided decision needs_approval allow" in lines
     assert f"{place} gate.decided rule refund_above_1000_requires_approval refund_within_own_authority" in lines
     assert (

@@ -92,7 +92,7 @@ def test_compacted_turn_keeps_outcome_handles_and_hash_of_each_call() -> None:
     ]  # fmt: skip
     of_policy, of_refunds = second["calls"]
     assert of_policy["told"]["passages"] == [
-        {"doc": "POL-REF-004", "version": 4, "section": "Duplicate captures", "current": True}
+        {"id": "obs_3.1", "doc": "POL-REF-004", "version": 4, "section": "Duplicate captures", "current": True}
     ]
     assert of_refunds["told"]["refunds"][0]["refund_id"] == "rf_1"
     assert {entry["sha256"][:7] for entry in (of_order, of_payments, of_policy, of_refunds)} == {"sha256:"}

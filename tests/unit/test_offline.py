@@ -61,10 +61,18 @@ def test_last_turn_after_verification_thanks() -> None:
     assert prose(turn(run)) == offline.THANKS
 
 
-def test_passages_that_stand_there_already_are_not_searched_again() -> None:
+def test_passages_that_stand_there_already_are_no_search_of_its_own() -> None:
     given_first = seen(0, "search_policy", {"passages": [passage()]})
     found = turn(state([given_first, *gathered()[:2]], status=Status.GATHERING, model_calls=1))
-    assert reads(found) == ["get_refund_status"]
+    assert reads(found) == ["search_policy", "get_refund_status"]
+    action = refunding(turn(state([given_first, *gathered()], status=Status.GATHERING, model_calls=2)))
+    assert action.evidence == ("obs_2", "obs_4", "obs_3", "obs_1")
+
+
+def test_current_passages_given_first_are_no_rule_where_its_own_search_found_none() -> None:
+    given_first = seen(0, "search_policy", {"passages": [passage()]})
+    run = state([given_first, *gathered(passages=[passage(3, current=False)])], model_calls=2)
+    assert prose(turn(run)) == offline.NO_RULE
 
 
 @pytest.mark.parametrize("name", ["get_order", "get_payments"])

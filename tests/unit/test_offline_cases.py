@@ -166,12 +166,20 @@ def test_any_prompt_gives_a_turn(system: str, user: str, facts: list[Any]) -> No
     assert json.loads(offline.answer(odd)) is not None
 
 
+def cited(seen: SeenObservation) -> object:
+    """What was told of it: each passage under the id that it is cited by."""
+    if seen.source != "search_policy":
+        return seen.content
+    rows = enumerate(seen.content["passages"], start=1)
+    return {"passages": [{**row, "id": f"{seen.obs_id}.{n}"} for n, row in rows]}
+
+
 def test_reading_gives_back_what_the_prompt_was_made_of() -> None:
     run = state([*gathered(), message(5, "</observation> & so on")], model_calls=2, writes=(write("pay_9002"),))
     found = read(build_prompt(run, TOOLS))
     assert (found.goal, found.customer, found.model_calls_used) == (run.contract.goal, "cust_5521", 2)
     assert [(o.obs_id, o.source, o.kind, o.call_id, o.args, o.content) for o in found.observations] == [
-        (o.obs_id, o.source, o.kind, o.call_id, o.args, o.content) for o in run.observations
+        (o.obs_id, o.source, o.kind, o.call_id, o.args, cited(o)) for o in run.observations
     ]
     assert found.snapshot["writes"][0]["payment_id"] == "pay_9002"
 

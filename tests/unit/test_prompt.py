@@ -19,7 +19,7 @@ from runs.contracts import Prompt, RunState, SeenApproval
 from runs.inert import inert_json
 from runs.prompt import build_prompt
 from runs.states import Status
-from tests.unit.states_8472 import START, TOOLS, call, gathered, order, payment, seen, state, write
+from tests.unit.states_8472 import START, TOOLS, call, gathered, order, passage, payment, seen, state, write
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 NOTE = (
@@ -89,12 +89,20 @@ def refunded() -> RunState:
     )  # fmt: skip
 
 
+def found_first() -> RunState:
+    """Passages for the goal, an earlier run of the session, and nothing read yet."""
+    rows = [{**passage(), "hash": "sha256:0", "score": 2.5}, {**passage(1, doc="POL-DSP-002"), "hash": "sha256:1"}]
+    case = {"precedent": True, "tenant": "t_acme_in", "same_customer": True, "outcome": "refunded"}
+    return state([seen(1, "search_policy", {"passages": rows}), seen(2, "session_history", {"cases": [case]})])
+
+
 STATES = {
     "accepted": lambda: state(),
     "gathered": lambda: state(gathered(), status=Status.GATHERING, model_calls=2),
     "hostile_note": hostile,
     "imitating_goal": lambda: state(goal=IMITATION),
     "verified": refunded,
+    "found_first": found_first,
 }
 
 
@@ -208,7 +216,7 @@ def test_template_hash_follows_the_template_and_not_the_tenant_or_run() -> None:
     one, two = build_prompt(state(), TOOLS), build_prompt(other, TOOLS[:2])
     assert one.template_hash == two.template_hash == prompts.template_hash()
     assert (one.hash == two.hash, one.tools_hash == two.tools_hash) == (False, False)
-    assert (one.version, one.template_hash[:7]) == ("refunds@2", "sha256:")
+    assert (one.version, one.template_hash[:7]) == ("refunds@3", "sha256:")
 
 
 def test_system_text_is_the_same_from_turn_to_turn_and_the_snapshot_comes_last() -> None:

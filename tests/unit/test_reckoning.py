@@ -108,7 +108,7 @@ def test_nothing_is_proposed_where_nothing_is_owed(facts: Json) -> None:
     found = turn(state(gathered(**facts), status=Status.GATHERING, model_calls=2))
     assert prose(found) == offline.NOTHING_DUE
     assert isinstance(found, Final)
-    assert found.evidence == ("obs_2", "obs_4", "obs_3", "obs_1")
+    assert found.evidence == ("obs_2", "obs_4", "obs_3.1", "obs_1")
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ BACK = "back"
 # from: {event: to}, row by row as the contract's section 4 has them.
 CONTRACT: dict[str, dict[str, str]] = {
     "accepted": {
-        "reads_proposed": "gathering", "reads_observed": "gathering", "output_rejected": "gathering",
-        "message_folded": "gathering", "write_proposed": "action_proposed", "reply_sent": "completed",
+        "evidence_found": "accepted", "reads_proposed": "gathering", "reads_observed": "gathering",
+        "output_rejected": "gathering", "message_folded": "gathering", "write_proposed": "action_proposed",
+        "reply_sent": "completed",
     },
     "gathering": {
         "reads_proposed": "gathering", "reads_observed": "gathering", "output_rejected": "gathering",

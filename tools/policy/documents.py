@@ -20,10 +20,11 @@ from agentsite.canonical import sha256_bytes
 from agentsite.tenants.models import Tenant
 from agentsite.text import storable
 from tools.models import PolicyCorpus, PolicyDocument, PolicyPassage
-from tools.policy.passages import Section, split
+from tools.policy.passages import Section, TooMuchText, split
 
-FIELDS = ("id", "version", "title", "effective_from", "effective_until", "status")
+FIELDS = ("id", "version", "title", "effective_from", "effective_until", "status", "tenant")
 STATUSES = ("current", "superseded", "draft")
+TENANT_ID = re.compile(r"[a-z0-9_]{1,64}")
 DOC_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 FRONT = re.compile(r"---[ \t]*\n(?P<front>.*?\n)---[ \t]*(?:\n(?P<body>.*))?", re.S)
 MAX_BYTES = 1_000_000
@@ -54,6 +55,9 @@ class UnknownTenant(PolicyError):
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
+    """A policy as its file says it; `tenant` None: the file names none, and may be loaded for any."""
+
+    tenant: str | None
     doc_id: str
     version: int
     title: str
@@ -72,39 +76,55 @@ def load(tenant_id: str, text: str, *, replace: bool = False, force: bool = Fals
     """Stores one version of a policy, in one transaction; the same file again changes nothing.
 
     A file that says `current` demotes the version that was current; a lower version does so only with `force`, and
-    else is stored as superseded. Raises PolicyFormatError, PolicyChanged (unless `replace`), UnknownTenant.
+    else is stored as superseded; a version that was superseded or withdrawn stays so without `force`, whatever its
+    unchanged text says. Raises PolicyFormatError, PolicyChanged (unless `replace`), UnknownTenant.
     """
-    return _store(tenant_id, [parse(text)], replace=replace, force=force)[0]
+    return _store(tenant_id, [parse(text, tenant_id=tenant_id)], replace=replace, force=force)[0]
 
 
 def load_directory(path: Path, tenant_id: str, *, replace: bool = False, force: bool = False) -> list[str]:
     """Loads every `*.md` of a directory, all or none; returns the pins (`POL-REF-004@v4`), lowest version first."""
-    parsed = [_parse_file(file) for file in sorted(path.glob("*.md"))]
+    parsed = [_parse_file(file, tenant_id) for file in sorted(path.glob("*.md"))]
     ordered = sorted(parsed, key=lambda p: (p.doc_id, p.version))
     return [str(document) for document in _store(tenant_id, ordered, replace=replace, force=force)]
 
 
 def in_effect(document: PolicyDocument, today: date) -> bool:
     """Whether a version may support a decision: current by the registry and within its own dates, both inclusive."""
+    return document.status == "current" and within_its_dates(document, today)
+
+
+def within_its_dates(document: PolicyDocument, today: date) -> bool:
+    """Whether a version's own dates, both inclusive, hold today; what its status is says another."""
     begun = document.effective_from is None or document.effective_from <= today
     ended = document.effective_until is not None and document.effective_until < today
-    return document.status == "current" and begun and not ended
+    return begun and not ended
 
 
 # --- the file ----------------------------------------------------------------------------------------------
 
 
-def _parse_file(file: Path) -> Parsed:
+def _parse_file(file: Path, tenant_id: str) -> Parsed:
     try:
-        return parse(file.read_bytes()[: MAX_BYTES + 1].decode())
-    except UnicodeDecodeError:
-        raise PolicyFormatError("file", "UTF-8 text", file=file.name) from None
+        with file.open("rb") as opened:
+            return parse(decoded(opened.read(MAX_BYTES + 1)), tenant_id=tenant_id)
     except PolicyFormatError as error:
         raise PolicyFormatError(error.field, error.expected, file=file.name) from None
 
 
-def parse(text: str) -> Parsed:
-    """A policy from its file's text. Raises PolicyFormatError that names the field."""
+def decoded(content: bytes) -> str:
+    """A file's text. Raises PolicyFormatError."""
+    if len(content) > MAX_BYTES:
+        raise PolicyFormatError("file", f"at most {MAX_BYTES} bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise PolicyFormatError("file", "UTF-8 text") from None
+
+
+def parse(text: str, *, tenant_id: str | None = None) -> Parsed:
+    """A policy from its file's text. Raises PolicyFormatError that names the field, also where the file is of another
+    tenant than it is loaded for."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise PolicyFormatError("file", f"at most {MAX_BYTES} bytes")
     plain = storable(text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
@@ -112,23 +132,34 @@ def parse(text: str) -> Parsed:
     if match is None or len(match["front"]) > MAX_FRONT:
         raise PolicyFormatError("front matter", "a block of YAML between two lines of three hyphens")
     front, body = _front(match["front"]), (match["body"] or "").strip("\n")
-    sections = split(body)
+    checked = _checked(front, body, _sections(body))
+    if tenant_id is not None and checked.tenant not in (None, tenant_id):
+        raise PolicyFormatError("tenant", "the tenant it is loaded for, or none")
+    return checked
+
+
+def _sections(body: str) -> tuple[Section, ...]:
+    try:
+        sections = split(body)
+    except TooMuchText as error:
+        raise PolicyFormatError("body", f"less to keep together: {error}") from None
     if not sections:
         raise PolicyFormatError("body", "some text")
-    return _checked(front, body, sections)
+    return sections
 
 
 def _front(text: str) -> dict[str, Any]:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise PolicyFormatError("front matter", "valid YAML") from None
-    if not isinstance(node, yaml.MappingNode):
-        raise PolicyFormatError("front matter", "a mapping")
+    # A key that is a list may hold itself, or more of itself than there is room for.
+    if not isinstance(node, yaml.MappingNode) or not all(isinstance(key, yaml.ScalarNode) for key, _ in node.value):
+        raise PolicyFormatError("front matter", "a mapping of plain names")
     # Field by field: YAML alone keeps the last of two equal keys, and two statuses are a question, not an answer.
     front: dict[str, Any] = {}
     for key, value in node.value:
-        name = str(key.value)[:64]
+        name = key.value[:64]
         if name not in FIELDS or name in front:
             raise PolicyFormatError(name, f"each field once, of {', '.join(FIELDS)}")
         front[name] = _value(name, value)
@@ -138,7 +169,8 @@ def _front(text: str) -> dict[str, Any]:
 def _value(name: str, node: yaml.Node) -> Any:
     try:
         return yaml.SafeLoader("").construct_document(node)
-    except (yaml.YAMLError, ValueError):
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError, RecursionError):
+        # The last of these are how the parser meets a value that its tag (`!!int ''`, `!!timestamp x`) does not fit.
         raise PolicyFormatError(name, "a plain and possible value") from None
 
 
@@ -147,9 +179,16 @@ def _checked(front: dict[str, Any], body: str, sections: tuple[Section, ...]) ->
     if begins and ends and ends < begins:
         raise PolicyFormatError("effective_until", "a date not before effective_from")
     return Parsed(
-        doc_id=_doc_id(front), version=_version(front), title=_title(front), status=_status(front),
-        effective_from=begins, effective_until=ends, body=body, sections=sections,
+        tenant=_tenant(front), doc_id=_doc_id(front), version=_version(front), title=_title(front),
+        status=_status(front), effective_from=begins, effective_until=ends, body=body, sections=sections,
     )  # fmt: skip
+
+
+def _tenant(front: dict[str, Any]) -> str | None:
+    value = front.get("tenant")
+    if value is not None and not (isinstance(value, str) and TENANT_ID.fullmatch(value)):
+        raise PolicyFormatError("tenant", "a tenant's id: small letters, digits and underscore, 64 at most")
+    return value
 
 
 def _doc_id(front: dict[str, Any]) -> str:
@@ -193,11 +232,12 @@ def _date(front: dict[str, Any], name: str) -> date | None:
 @transaction.atomic
 def _store(tenant_id: str, parsed: list[Parsed], *, replace: bool, force: bool) -> list[PolicyDocument]:
     # The tenant's row is locked, so that two loads cannot both decide what is current.
-    if not Tenant.objects.select_for_update().filter(id=tenant_id).exists():
+    if not Tenant.objects.select_for_update(no_key=True).filter(id=tenant_id).exists():
         raise UnknownTenant(f"there is no tenant {tenant_id}")
     before = _standing(tenant_id)
     stored = [_store_one(tenant_id, one, replace=replace, force=force) for one in parsed]
-    if _standing(tenant_id) != before:
+    cut = [_cut(document, one.sections) for document, one in zip(stored, parsed, strict=True)]
+    if any(cut) or _standing(tenant_id) != before:
         changed(tenant_id)
     return stored
 
@@ -218,7 +258,8 @@ def _store_one(tenant_id: str, parsed: Parsed, *, replace: bool, force: bool) ->
     known = family.filter(version=parsed.version).first()
     if known and known.content_hash != parsed.content_hash and not replace:
         raise PolicyChanged(f"{known} is stored with another text; give it a new version, or replace it on purpose")
-    status = _status_in_force(family.exclude(version=parsed.version).filter(status="current").first(), parsed, force)
+    current = family.exclude(version=parsed.version).filter(status="current").first()
+    status = parsed.status if force else _status_in_force(known, current, parsed)
     if status == "current":
         family.filter(status="current").exclude(version=parsed.version).update(status="superseded")
     values = {
@@ -228,21 +269,26 @@ def _store_one(tenant_id: str, parsed: Parsed, *, replace: bool, force: bool) ->
     document, _ = PolicyDocument.objects.update_or_create(
         tenant_id=tenant_id, doc_id=parsed.doc_id, version=parsed.version, defaults=values
     )
-    if known is None or known.content_hash != parsed.content_hash:
-        _store_passages(document, parsed.sections)
     return document
 
 
-def _status_in_force(current: PolicyDocument | None, parsed: Parsed, force: bool) -> str:
-    # An old file that still calls itself current, loaded again, must not take over from a newer version.
-    if parsed.status == "current" and current and current.version > parsed.version and not force:
-        return "superseded"
-    return parsed.status
+def _status_in_force(known: PolicyDocument | None, current: PolicyDocument | None, parsed: Parsed) -> str:
+    # An old file that still calls itself current, loaded again, must not take over from a newer version, nor bring
+    # back what a person withdrew since: of a text that is stored, the registry alone says whether it is current.
+    is_older = current is not None and current.version > parsed.version
+    is_ended = known is not None and known.status == "superseded" and known.content_hash == parsed.content_hash
+    return "superseded" if parsed.status == "current" and (is_older or is_ended) else parsed.status
 
 
-def _store_passages(document: PolicyDocument, sections: tuple[Section, ...]) -> None:
+def _cut(document: PolicyDocument, sections: tuple[Section, ...]) -> bool:
+    """The document's passages stand as its text is cut today; whether they did not before."""
+    rows = [_row(document, position, section) for position, section in enumerate(sections)]
+    known = list(document.passages.order_by("position").values_list("section", "content_hash"))
+    if known == [(row.section, row.content_hash) for row in rows]:
+        return False
     PolicyPassage.objects.filter(document=document).delete()
-    PolicyPassage.objects.bulk_create(_row(document, position, section) for position, section in enumerate(sections))
+    PolicyPassage.objects.bulk_create(rows, batch_size=500)
+    return True
 
 
 def _row(document: PolicyDocument, position: int, section: Section) -> PolicyPassage:

@@ -1,37 +1,30 @@
-"""Lexical search over a tenant's policies, and the registry's word on what is current. Never imports runs.
+"""Search over a tenant's policies, and the registry's word on what is current. Never imports runs.
 
-Ranking is BM25 in this process over plain words: a user's text is never a query language, on any database.
+The index ranks; rows decide. Every hit is looked up in the registry, which alone says what its text, its version and
+its currency are: what was replaced since the index was built is no answer. Words are matched as `tools.policy.ranking`
+does it, the same on any database, and a user's text is never a query language.
 """
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import lru_cache
+from operator import attrgetter
 
 from agentsite import clock
 from tools.contracts import Json
 from tools.models import PolicyDocument, PolicyPassage
-from tools.policy import freshness
+from tools.policy import freshness, index, ranking, vectors
 from tools.policy.documents import in_effect
+from tools.policy.shelf import Hit, Opened, digest_of
 
-WORD = re.compile(r"\w+")
-MAX_QUERY = 16_384
-MAX_TERMS = 400
 MAX_LIMIT = 20
-K1, B = 1.5, 0.75
-# Words that stand in every text say nothing about what is asked; without them a query of such words matches nothing.
-STOP = frozenset(
-    WORD.findall(
-        "a an and are as at be been but by can could did do does for from had has have he her his i if in into is "
-        "it its me my no not of on or our she so than that the their them then there these they this to was we "
-        "were what when which while who will with would you your"
-    )
-)
+LOOKED_AT, MORE = 24, 8
+"""Hits looked up at first; where too few of them are current, eight times as many."""
+NEAR, AT_ONCE = 50, 500
+IN_PASSING = 2_000
+"""Passages that a question may rank by itself, where the index does not know them yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,36 +46,158 @@ class Passage:
         }  # fmt: skip
 
 
+@dataclass
+class _Found:
+    """What the registry says of hits, best first; `gave_way`: documents that were indexed with another text, and how
+    high the best of it ranked."""
+
+    current: list[Passage] = field(default_factory=list)
+    superseded: list[Passage] = field(default_factory=list)
+    gave_way: dict[int, float] = field(default_factory=dict)
+
+
 def search(tenant_id: str, query: str, *, pin: str, limit: int = 3) -> list[Passage]:
-    """The best passages for a question, current ones first, at most `limit`.
+    """The best passages for a question, best first, at most `limit`: all of them current, or all superseded.
 
-    A superseded version is shown, marked, only where its document has no current one (M9). Where no word matches, the
-    beginning of the pinned document stands in, so that the governing policy is always at hand.
+    A superseded version is shown, marked, only where no passage that is current matched (M9). Where no word matches,
+    the beginning of the pinned document (`pin` empty: nothing) stands in, so that the governing policy is always at
+    hand. Raises IndexBuilding where no index is ready, or where only the next one can tell: never stale, and never
+    empty for that reason.
     """
-    rows = _candidates(tenant_id, clock.now().date())
-    scored = [(score, row) for score, row in zip(_bm25(query, rows), rows, strict=True) if score > 0]
-    if not scored:
-        doc, _ = freshness.split_pin(pin)
-        return [row for row in rows if row.doc == doc][: _bounded(limit)]
-    # Sorting is stable, and candidates come by document, version and position: equal scores keep that order.
-    best = sorted(scored, key=lambda pair: (not pair[1].current, -pair[0]))
-    return [row for _, row in best[: _bounded(limit)]]
+    most = max(0, min(limit, MAX_LIMIT))
+    found = _settled(tenant_id, query, most)
+    best = (found.current or found.superseded)[:most]
+    return best or _beginning(tenant_id, pin)[:most]
 
 
-def _bounded(limit: int) -> int:
-    return max(0, min(limit, MAX_LIMIT))
+def _settled(tenant_id: str, query: str, most: int) -> _Found:
+    patience, disowned = index.Patience(), False
+    near: list[tuple[int, float]] | None = None
+    while (opened := index.current(tenant_id)) is not None:
+        near = vectors.nearest(tenant_id, query, NEAR) or [] if near is None else near
+        found = _look_up(tenant_id, opened, query, near, most)
+        if found.current and not found.gave_way:
+            return found
+        if index.stamp_of(tenant_id) != opened.stamp:
+            newer = _newer(tenant_id, query, found) if found.gave_way else found
+            if newer.current:
+                return newer
+            patience.wait()  # the next index may know what this one cannot
+        elif found.gave_way and not disowned:
+            disowned = True
+            index.disown(tenant_id, opened.stamp)
+        else:
+            return found
+    return _Found()
 
 
-def _candidates(tenant_id: str, today: date) -> list[Passage]:
-    """Passages of the current version of each document, else of its newest superseded one; never of a draft."""
-    documents = PolicyDocument.objects.filter(tenant_id=tenant_id).exclude(status="draft").defer("body")
-    shown: dict[str, PolicyDocument] = {}
-    for document in documents.order_by("doc_id", "-version"):
-        if document.doc_id not in shown or in_effect(document, today):
-            shown[document.doc_id] = document
-    by_id = {document.pk: document for document in shown.values()}
-    rows = PolicyPassage.objects.filter(document__in=by_id).order_by("document__doc_id", "position")
-    return [_passage(row, by_id[row.document_id], today) for row in rows]
+def _look_up(tenant_id: str, opened: Opened, query: str, near: Sequence[tuple[int, float]], most: int) -> _Found:
+    """Goes down the ranking until `most` passages are current, or nothing is left."""
+    ask = max(LOOKED_AT, most)
+    while True:
+        hits = opened.hits(query, ask)
+        found = _checked(tenant_id, _fused(hits, near), most)
+        if len(hits) < ask or len(found.current) + len(found.gave_way) >= most:
+            return found
+        ask *= MORE
+
+
+def _fused(hits: list[Hit], near: Sequence[tuple[int, float]]) -> list[Hit]:
+    """Those found by their words, with those that are near in meaning among them."""
+    if not near:
+        return hits
+    of = {hit.pk: hit for hit in hits}
+    fused = vectors.fuse([[(hit.pk, hit.score) for hit in hits], near], len(hits) + len(near))
+    return [replace(of[pk], score=score) if pk in of else Hit(pk=pk, score=score) for pk, score in fused]
+
+
+def _checked(tenant_id: str, hits: Sequence[Hit], most: int) -> _Found:
+    """What the registry says of these hits, down to the last that is needed."""
+    found = _Found()
+    for hit, passage in _of_registry(tenant_id, hits):
+        if len(found.current) >= most:
+            break
+        if passage is not None:
+            (found.current if passage.current else found.superseded).append(passage)
+        elif hit.document is not None:
+            found.gave_way.setdefault(hit.document, hit.score)
+    return found
+
+
+def _of_registry(tenant_id: str, hits: Sequence[Hit]) -> Iterator[tuple[Hit, Passage | None]]:
+    """Each hit with the passage as its row has it; None where it is gone or another, or its version gave way."""
+    for begin in range(0, len(hits), AT_ONCE):
+        some = hits[begin : begin + AT_ONCE]
+        found = _rows(tenant_id, [hit.pk for hit in some])
+        for hit in some:
+            passage = found.get(hit.pk)
+            stands = passage is not None and hit.digest in (None, digest_of(passage.content_hash))
+            yield hit, replace(passage, score=hit.score) if passage is not None and stands else None
+
+
+def _rows(tenant_id: str, keys: list[int]) -> dict[int, Passage]:
+    """Of these passages those that are searched, by their rows' ids."""
+    today = clock.now().date()
+    # By their ids alone: SQLite would rather go through every passage of a tenant that is named beside them.
+    found = PolicyPassage.objects.filter(pk__in=keys).order_by().select_related("document").defer("document__body")
+    rows = [row for row in found if row.document.tenant_id == tenant_id]
+    searched = _searched(tenant_id, {row.document.doc_id for row in rows})
+    return {row.pk: _passage(row, searched[row.document_id], today) for row in rows if row.document_id in searched}
+
+
+def _searched(tenant_id: str, docs: Iterable[str]) -> dict[int, PolicyDocument]:
+    """Of these documents the versions that are searched, by their rows' ids."""
+    family = PolicyDocument.objects.filter(tenant_id=tenant_id, doc_id__in=docs).order_by().defer("body")
+    return {document.pk: document for document in index.shown(family).values()}
+
+
+# --- what the index does not know yet --------------------------------------------------------------------------
+
+
+def _newer(tenant_id: str, query: str, found: _Found) -> _Found:
+    """With the texts that took the places of those that gave way, as far as words of the question are in them.
+
+    The best of each stands where its document stood; the next index ranks them by the whole corpus again.
+    """
+    gave = PolicyDocument.objects.filter(tenant_id=tenant_id, pk__in=found.gave_way).order_by()
+    place: dict[str, float] = {}
+    for pk, doc in gave.values_list("pk", "doc_id"):
+        place[doc] = max(place.get(doc, 0.0), found.gave_way[pk])
+    searched = _searched(tenant_id, place)
+    passages = PolicyPassage.objects.filter(document__in=searched).order_by("document__doc_id", "position")
+    rows = list(passages[: IN_PASSING + 1])
+    if len(rows) > IN_PASSING:
+        return _Found()  # too much to be ranked in passing: only the next index can
+    entries = [
+        ranking.Entry(key=key, title=searched[row.document_id].title, section=row.section, text=row.text)
+        for key, row in enumerate(rows)
+    ]
+    best: dict[str, float] = {}
+    for key, score in ranking.in_memory(entries).search(query, len(rows)):
+        passage = _passage(rows[key], searched[rows[key].document_id], clock.now().date())
+        share = score / best.setdefault(passage.doc, score)
+        _add(found, replace(passage, score=place[passage.doc] * share))
+    found.current.sort(key=attrgetter("score"), reverse=True)
+    return found
+
+
+def _add(found: _Found, passage: Passage) -> None:
+    known = {(p.doc, p.version, p.content_hash) for p in (*found.current, *found.superseded)}
+    if (passage.doc, passage.version, passage.content_hash) not in known:
+        (found.current if passage.current else found.superseded).append(passage)
+
+
+# --- where no word matches -------------------------------------------------------------------------------------
+
+
+def _beginning(tenant_id: str, pin: str) -> list[Passage]:
+    """The first passages of the pinned document, of the version that is searched."""
+    if not pin:
+        return []
+    doc, _ = freshness.split_pin(pin)
+    searched = _searched(tenant_id, [doc])
+    rows = PolicyPassage.objects.filter(document__in=searched).order_by("position")[:MAX_LIMIT]
+    return [_passage(row, searched[row.document_id], clock.now().date()) for row in rows]
 
 
 def _passage(row: PolicyPassage, document: PolicyDocument, today: date) -> Passage:
@@ -90,51 +205,3 @@ def _passage(row: PolicyPassage, document: PolicyDocument, today: date) -> Passa
         doc=document.doc_id, version=document.version, section=row.section, text=row.text,
         current=in_effect(document, today), content_hash=row.content_hash,
     )  # fmt: skip
-
-
-# --- ranking -----------------------------------------------------------------------------------------------
-
-
-def _bm25(query: str, rows: Sequence[Passage]) -> list[float]:
-    wanted = dict(_terms(query[:MAX_QUERY]).most_common(MAX_TERMS))
-    bags = [_terms(f"{row.section}\n{row.text}") for row in rows]
-    lengths = [sum(bag.values()) for bag in bags]
-    average = sum(lengths) / len(lengths) if lengths else 1.0
-    weight = {t: times * _idf(len(bags), sum(1 for bag in bags if t in bag)) for t, times in wanted.items()}
-    return [
-        sum(weight[t] * _saturated(bag[t], length / average) for t in wanted if t in bag)
-        for bag, length in zip(bags, lengths, strict=True)
-    ]
-
-
-def _idf(passages: int, holding: int) -> float:
-    return math.log(1 + (passages - holding + 0.5) / (holding + 0.5))
-
-
-def _saturated(count: int, relative_length: float) -> float:
-    return count * (K1 + 1) / (count + K1 * (1 - B + B * relative_length))
-
-
-@lru_cache(maxsize=4096)
-def _terms(text: str) -> Counter[str]:
-    """Words of a text that say something, case and light English endings aside, counted."""
-    return Counter(stem(word) for word in WORD.findall(text.casefold()) if word not in STOP)
-
-
-def stem(word: str) -> str:
-    """A word without its light English endings: refunds, refunded and refunding are one term."""
-    if len(word) > 4 and word.endswith("ies"):
-        word = word[:-3] + "y"
-    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-1]
-    for ending in ("ing", "ed", "ly"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and re.search("[aeiouy]", word[: -len(ending)]):
-            word = word[: -len(ending)]
-            break
-    if len(word) > 6 and word.endswith(("tion", "sion")):
-        word = word[:-3]
-    if len(word) > 4 and word[-1] == word[-2] and word[-1] not in "lsz":
-        word = word[:-1]
-    return (
-        word[:-1] + "i" if len(word) > 3 and word.endswith("y") else word.removesuffix("e") if len(word) > 3 else word
-    )

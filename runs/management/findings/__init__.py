@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runs.management import schema
-from runs.management.findings import configuration, database, fleet, outside, tenants
+from runs.management.findings import configuration, database, fleet, outside, searching, tenants
 from runs.management.findings.finding import FAIL, OK, WARN, Finding
 
 __all__ = ["FAIL", "OK", "WARN", "Finding", "examine"]
@@ -21,5 +21,6 @@ def examine() -> Iterator[Finding]:
     yield from database.examine(away)
     if away is None:
         yield from tenants.examine()
+        yield searching.of_endpoint()
         yield from fleet.examine()
         yield from outside.examine()

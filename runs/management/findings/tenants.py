@@ -17,7 +17,7 @@ from runs import prompt as prompts
 from runs import qualification
 from runs.backends import backend_of
 from runs.inference import gateway
-from runs.management.findings import costs
+from runs.management.findings import costs, searching
 from runs.management.findings.configuration import place
 from runs.management.findings.finding import Finding, fail, ok, warn
 from runs.models import Qualification
@@ -70,6 +70,7 @@ def _switches() -> Finding:
 def _tenant(tenant_id: str, profile: Profile) -> Iterator[Finding]:
     backend = backend_of(tenant_id, profile.agent)
     yield _policy(tenant_id, profile.policy_pin)
+    yield from searching.of_tenant(tenant_id)
     yield _reads(tenant_id, backend)
     yield _write_credential(tenant_id, backend)
     yield _promises(tenant_id, backend)

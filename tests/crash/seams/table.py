@@ -30,7 +30,10 @@ class Seam:
 def _twice(
     name: str, mark: str, when: str, kills: str, *, brief: str, write: bool = False, hits: int = 4
 ) -> list[Seam]:
-    """The transaction that records `mark`, before its commit reached the server and after, unknown to its process."""
+    """The transaction that records `mark`, before its commit reached the server and after, unknown to its process.
+
+    `brief`: which of the two is part of every test run; "": neither.
+    """
     return [
         Seam(
             name=f"{name}, {'after' if after else 'before'} its commit", when=when, kills=kills, write=write, hits=hits,
@@ -48,6 +51,7 @@ SEAMS = [
         name="claim, after its commit", when=ADMIT, kills="passes", only_on="P",
         hold=lambda: Wire(to="database", at=b"SET lease_token = '", after=True),
     ),
+    *_twice("evidence of the goal", "evidence.found", ADMIT, "passes", brief=""),
     Seam(name="model call", when=ADMIT, kills="passes", hold=Model),
     *_twice("model turn", "model.replied", ADMIT, "passes", brief="after"),
     Seam(name="read", when=ADMIT, kills="passes", hold=lambda: Answer(method="GET", path="/v1/payments")),
