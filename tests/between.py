@@ -6,11 +6,13 @@ A test of a race that needs no second process: the input is committed exactly wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.db.models import QuerySet
 
 from agentsite import dbtime
@@ -19,6 +21,8 @@ from runs.contracts import RunState
 from runs.models import Run
 from runs.orchestrator.steps import Handled
 from tests.world import World
+
+STUCK_S = 30.0
 
 
 def after_look(world: World, act: Callable[[], None], when: Callable[[Handled], bool]) -> None:
@@ -77,3 +81,27 @@ def at_once(calls: list[Any]) -> list[Any]:
     for thread in threads:
         thread.join(60)
     return answers
+
+
+@contextmanager
+def commit_hangs_on(run_id: str) -> Iterator[None]:
+    """Another connection has the row of a run, and its commit does not come (PostgreSQL: SQLite has one writer)."""
+    locked, done = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        try:
+            with transaction.atomic():
+                Run.objects.select_for_update().get(pk=run_id)
+                locked.set()
+                assert done.wait(STUCK_S)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as other:
+        held = other.submit(hang)
+        assert locked.wait(STUCK_S)
+        try:
+            yield
+        finally:
+            done.set()
+            held.result(STUCK_S)

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from tests.system.site import Ground, Site
 MakeSite = Callable[..., Site]
 Say = Callable[[str], None]
 _folders: list[Path] = []
-STAGES = ("scene", "pair", "shop", "fleet", "doors", "door")
+STAGES = ("scene", "pair", "shop", "fleet", "doors", "door", "host")
 """Fixtures that start a whole site, or eight processes, for their module; they stand in tests marked own_services."""
 
 
@@ -75,6 +76,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             ):
                 param = item.callspec.params.get(name, "") if hasattr(item, "callspec") else ""
                 item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}-{name}-{param}"))
+
+
+@pytest.fixture(autouse=True)
+def _no_index_builder_is_left_over() -> Iterator[None]:
+    """A thread that still builds, or a disk that took no index, is of the test before and of no other."""
+    yield
+    index = sys.modules.get("tools.policy.index")
+    if index is not None:
+        for thread in [t for t in threading.enumerate() if t.name == "policy-index"]:
+            thread.join(30)
+        index._here().not_before.clear()
 
 
 def pytest_unconfigure() -> None:

@@ -113,11 +113,16 @@ def _text(raw: object) -> str:
 
 
 def mark_hinted(one: Due) -> bool:
-    """Compare-and-set on the hint's time, so that two passes never hint for one row."""
+    """Compare-and-set on the hint's time, so that two passes never hint for one row.
+
+    A row that is locked is passed over: somebody is at it, and to wait for a commit that hangs would hold up the hints
+    of all others.
+    """
+    beside_locks = " FOR UPDATE SKIP LOCKED" if connection.vendor == "postgresql" else ""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_run SET enqueued_at = {dbtime.now_sql()}, enqueue_tries = %s "
-            "WHERE id = %s AND enqueue_tries = %s",
+            f"UPDATE runs_run SET enqueued_at = {dbtime.now_sql()}, enqueue_tries = %s WHERE id = "
+            f"(SELECT id FROM runs_run WHERE id = %s AND enqueue_tries = %s{beside_locks})",
             [min(one.tries + 1, MOST_TRIES), raw_id(one.run_id), one.tries],
         )
         marked: int = cursor.rowcount

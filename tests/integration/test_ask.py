@@ -76,6 +76,7 @@ def test_ask_with_approve_ends_with_the_reply(shop: World) -> None:
     assert (decision.by, decision.counted) == ("shell-approver", True)
 
 
+@pytest.mark.any_database
 def test_asker_and_approver_are_two_users_nobody_signs_in_as(shop: World) -> None:
     ask("--order", "8472", "--approve")
     asker, approver = User.objects.get(username="svc-t_acme_in-shell"), User.objects.get(username="shell-approver")
@@ -86,6 +87,7 @@ def test_asker_and_approver_are_two_users_nobody_signs_in_as(shop: World) -> Non
     assert not approver.has_perm("approvals.decide_large_approval")
 
 
+@pytest.mark.any_database
 def test_approve_does_not_reach_what_needs_two_people(shop: World) -> None:
     shop.limits(two_people_above="1500.00")
     done = ask("--order", "8472", "--approve")
@@ -95,6 +97,7 @@ def test_approve_does_not_reach_what_needs_two_people(shop: World) -> None:
     assert shop.refunds() == []
 
 
+@pytest.mark.any_database
 def test_ask_json_is_the_run_alone(shop: World) -> None:
     done = ask("--order", "8472", "--json")
     shown: Json = json.loads(done.stdout)
@@ -102,6 +105,7 @@ def test_ask_json_is_the_run_alone(shop: World) -> None:
     assert (shown["status"], shown["pending_action"]["args"]["payment_id"]) == ("awaiting_approval", "pay_9002")
 
 
+@pytest.mark.any_database
 def test_ask_about_somebody_elses_order_refunds_nothing(shop: World) -> None:
     shop.seed(customer_id="cust_other")
     done = ask("--order", "8472", "--approve")
@@ -110,6 +114,7 @@ def test_ask_about_somebody_elses_order_refunds_nothing(shop: World) -> None:
     assert shop.refunds() == []
 
 
+@pytest.mark.any_database
 def test_ask_that_is_escalated_exits_1(shop: World) -> None:
     shop.settings(AGENT_MODELS="offline:nobody")
     done = ask("--order", "8472")

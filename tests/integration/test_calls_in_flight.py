@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test.utils import CaptureQueriesContext
 
@@ -21,6 +21,7 @@ from runs import store
 from runs.advance import advance
 from runs.models import Run
 from runs.states import Status
+from tests.between import commit_hangs_on
 from tests.integration.test_dialect_runs import ROUTES
 from tests.models.server import ModelServer
 from tests.models.speaking import OPENAI, Said
@@ -103,22 +104,9 @@ def test_leases_are_renewed_together_and_only_those_that_still_hold(world: World
 def test_commit_that_hangs_on_one_run_holds_up_no_other_lease(world: World) -> None:
     stuck, other = admitted(world, 2)
     asked = [(one.run_id, one.token) for one in (store.claim(stuck), store.claim(other)) if one is not None]
-    before, locked, done = ends(), threading.Event(), threading.Event()
-
-    def hang() -> None:
-        with transaction.atomic():
-            Run.objects.select_for_update().get(pk=stuck)
-            locked.set()
-            assert done.wait(STUCK_S)
-
-    with ThreadPoolExecutor(2) as workers:
-        held = workers.submit(in_thread(hang))
-        assert locked.wait(STUCK_S)
-        try:
-            renewed = workers.submit(in_thread(store.renew), asked).result(STUCK_S)
-        finally:
-            done.set()
-        held.result(STUCK_S)
+    before = ends()
+    with commit_hangs_on(stuck):
+        renewed = store.renew(asked)
     tokens = [token for _, token in asked]
     assert renewed == set(tokens)
     assert {token: at > before[token] for token, at in ends().items()} == {tokens[0]: False, tokens[1]: True}

@@ -31,6 +31,7 @@ def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("args", NEEDS_TABLES, ids=lambda args: args[0])
+@pytest.mark.any_database
 def test_command_on_an_empty_database_says_what_to_run(tmp_path: Path, args: list[str]) -> None:
     done = run(tmp_path, *args)
     said = (done.stdout if args == ["doctor"] else done.stderr).strip()
@@ -39,6 +40,7 @@ def test_command_on_an_empty_database_says_what_to_run(tmp_path: Path, args: lis
     assert args == ["doctor"] or "\n" not in said
 
 
+@pytest.mark.any_database
 def test_create_tenant_on_an_empty_database_says_what_to_run(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
     profile.write_text('{"read_tools": ["get_order"], "policy_pin": "POL-REF-004@v4"}')
@@ -82,6 +84,7 @@ def test_error_is_told_by_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["demo", "ask", "why", "doctor"])
+@pytest.mark.any_database
 def test_command_has_help_with_its_exit_codes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         call_command(name, "--help")
@@ -90,5 +93,6 @@ def test_command_has_help_with_its_exit_codes(name: str, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("args", [["ask"], ["ask", "x"], ["why"], ["demo", "--port", "0"], ["demo", "--port", "x"]])
+@pytest.mark.any_database
 def test_wrong_usage_is_exit_2(tmp_path: Path, args: list[str]) -> None:
     assert run(tmp_path, *args).returncode == 2

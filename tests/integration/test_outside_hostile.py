@@ -180,6 +180,7 @@ def test_who_may_only_look_at_a_run_gets_no_link_to_speak_as_its_customer(db: No
     assert "/c/" in link and [run["customer_url"] for run in writer.get(RUNS).json()["results"]] == [link]
 
 
+@pytest.mark.any_database
 def test_replay_holds_little_at_once_and_leaves_nothing_out(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks for a stream and does not read it holds a page of it; a thousand of them hold a thousand."""
     edge.tenant()

@@ -17,7 +17,7 @@ from runs import store, sweeper
 from runs.models import Run, Sweeper, Write
 from runs.orchestrator.releasing import MAX_HOLD_S
 from runs.store import hints
-from tests.between import ago, due_in_s, make_due, put_back
+from tests.between import ago, commit_hangs_on, due_in_s, make_due, put_back
 from tests.world import KEY, World, in_new_process, worker_dies
 
 
@@ -237,6 +237,20 @@ began = time.monotonic()
 done = sweeper.sweep()
 print(done.found, done.published, done.broker, time.monotonic() - began < 8)
 """
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer and no row locks")
+def test_commit_that_hangs_on_one_run_holds_up_no_hint_for_another(world: World) -> None:
+    stuck, other = unheard(world), world.admit("req-2")
+    empty_the_broker()
+    for run in (stuck, other):
+        hinted(run, 10)
+    put_back(Run.objects.filter(pk=stuck.pk), due_at=60)  # it comes first
+    with commit_hangs_on(str(stuck.pk)):
+        assert swept() == (2, 1)
+    tries = dict(Run.objects.values_list("request_id", "enqueue_tries"))
+    assert tries == {stuck.request_id: 0, other.request_id: 1}
+    assert swept() == (1, 1)
 
 
 def test_sweep_without_a_broker_ends_quickly_and_marks_nothing(world: World) -> None:

@@ -12,7 +12,7 @@ from tests.system.people import Client, Staff, request_8472
 pytestmark = pytest.mark.own_services
 
 
-@pytest.mark.parametrize("setup", ["E", "S", "P"])
+@pytest.mark.parametrize("setup", ["E", pytest.param("S", marks=pytest.mark.long), "P"])
 def test_refund_goes_from_post_to_verified_reply(setup: str, make_site: MakeSite, business: Business) -> None:
     site = make_site(setup).start()
     client = Client(site)
