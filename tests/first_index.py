@@ -16,12 +16,13 @@ STUCK_S = 30.0
 @contextmanager
 def building(tenant_id: str, patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Holds the builder's lock; nobody waits for him longer than a moment."""
-    patch.setattr(index, "POLLS", 2)
     held: list[shelf.Lock] = []
     # A thread that an earlier test left behind may still be about to end.
     assert wait_until(lambda: _taken(tenant_id, held), STUCK_S), "somebody builds it"
     try:
-        yield
+        with patch.context() as within:  # afterwards everybody is as patient as ever
+            within.setattr(index, "POLLS", 2)
+            yield
     finally:
         held[0].release()
 

@@ -146,15 +146,21 @@ def _passages(content: Json, max_bytes: int) -> Json | None:
     rows = _rows(content, "passages")
     if rows is None:
         return None
-    shown: list[Json] = []
-    for row in rows:
-        if _size([*shown, row]) > max_bytes * 3 // 4:
-            break
-        shown.append(row)
+    shown = _whole(rows, max_bytes * 3 // 4)
     rest = _where(rows[len(shown) :], max_bytes // 4)
     # None of them shown is not the same as none found.
     found: Json = {"passages": shown} if shown or not rest else {}
     return {**found, **({"passages_not_shown": rest} if rest else {})}
+
+
+def _whole(rows: list[Json], max_bytes: int) -> list[Json]:
+    """The first rows, as many as have room together."""
+    shown: list[Json] = []
+    for row in rows:
+        if _size([*shown, row]) > max_bytes:
+            break
+        shown.append(row)
+    return shown
 
 
 def _where(rows: list[Json], max_bytes: int) -> list[Json] | int:
@@ -176,11 +182,7 @@ def _cases(content: Json, max_bytes: int) -> Json | None:
     rows = _rows(content, "cases")
     if rows is None:
         return None
-    shown: list[Json] = []
-    for row in rows:
-        if _size([*shown, row]) > max_bytes * 3 // 4:
-            break
-        shown.append(row)
+    shown = _whole(rows, max_bytes * 3 // 4)
     rest = _endings(rows[len(shown) :], max_bytes // 4)
     found: Json = {"cases": shown} if shown or not rest else {}
     return {"precedent": True, **found, **({"cases_not_shown": rest} if rest else {})}

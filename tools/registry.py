@@ -70,6 +70,21 @@ def _commerce_read(name: str, summary: str) -> ToolEntry:
     )
 
 
+def _search(name: str, version: int, summary: str) -> ToolEntry:
+    return ToolEntry(
+        name=name,
+        summary=summary,
+        effect=Effect.READ,
+        permission=Permission.UNRESTRICTED,
+        danger=Danger.SAFE,
+        timeout_s=60,
+        credential=Credential.NONE,
+        arguments=Query,
+        version=version,
+        coerces=True,
+    )
+
+
 def _to_people(name: str, arguments: type[Arguments], summary: str) -> ToolEntry:
     return ToolEntry(
         name=name,
@@ -88,29 +103,13 @@ _ENTRIES = (
     _commerce_read("get_order", "The order as it is now: customer, total, what it still costs, status."),
     _commerce_read("get_payments", "Every payment of an order with state, amount and time of capture."),
     _commerce_read("get_refund_status", "Every refund of an order with state, amount and reference."),
-    ToolEntry(
-        name="search_policy",
-        summary="Passages of the company's policies on a question, with document, version and section.",
-        effect=Effect.READ,
-        permission=Permission.UNRESTRICTED,
-        danger=Danger.SAFE,
-        timeout_s=60,
-        credential=Credential.NONE,
-        arguments=Query,
-        version=2,
-        coerces=True,
+    _search(
+        "search_policy", 2, "Passages of the company's policies on a question, with document, version and section."
     ),
-    ToolEntry(
-        name="search_cases",
-        summary="Earlier resolved cases like a question, as precedents: what was done once, no fact of this case.",
-        effect=Effect.READ,
-        permission=Permission.UNRESTRICTED,
-        danger=Danger.SAFE,
-        timeout_s=60,
-        credential=Credential.NONE,
-        arguments=Query,
-        version=1,
-        coerces=True,
+    _search(
+        "search_cases",
+        1,
+        "Earlier resolved cases like a question, as precedents: what was done once, no fact of this case.",
     ),
     ToolEntry(
         name="issue_refund",

@@ -269,3 +269,9 @@ def test_pages_and_the_story_tell_it_in_words(world: World) -> None:
     assert f"{said}" in page and "Evidence" in page
     story = explain.explain(explain.read(run))
     assert next((r.obs_id, r.source) for r in story.reads) == ("obs_1", "search_policy")
+
+
+def test_passages_alone_support_no_write(world: World) -> None:
+    """A model that read nothing of the order may cite what stood there before its first turn: that is no fact."""
+    run = world.start(script=[refund(evidence=(), cited=("obs_1",)), *s0()])
+    assert (world.rules(run), run.status, world.posts()) == (["order_not_read"], "awaiting_approval", [])

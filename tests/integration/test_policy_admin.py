@@ -195,6 +195,13 @@ def test_pages_are_for_those_who_may_and_for_tenants_they_see() -> None:
     assert statuses() == statuses(OTHER) == {4: "current"}
 
 
+@pytest.mark.parametrize("tenant", ["%00", "t_nobody", "%27"])
+def test_filter_by_what_is_no_tenant_shows_nothing(tenant: str) -> None:
+    row = load(T, policy())
+    page = seen(operator("aud_1", may=LOADS[:1]), f"{LIST}?tenant={tenant}")
+    assert f"{LIST}{row.pk}/change/" not in page
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_people_who_load_at_once_make_one_document() -> None:
     clients = [operator(f"ed_{n}", may=LOADS) for n in range(4)]
