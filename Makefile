@@ -82,9 +82,9 @@ format: venv-dev ## let ruff lay out the code
 COMPILE = uv pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml
 lock: ## rewrite requirements/*.txt from pyproject.toml (needs uv)
 	@command -v uv >/dev/null || { echo "make lock needs uv: python3 -m pip install uv" >&2; exit 1; }
-	$(COMPILE) --extra ops --extra oidc --extra dev --output-file requirements/dev.txt
+	$(COMPILE) --extra ops --extra oidc --extra otel --extra dev --output-file requirements/dev.txt
 	$(COMPILE) --constraints requirements/dev.txt --output-file requirements/runtime.txt
-	$(COMPILE) --constraints requirements/dev.txt --extra ops --extra oidc --output-file requirements/ops.txt
+	$(COMPILE) --constraints requirements/dev.txt --extra ops --extra oidc --extra otel --output-file requirements/ops.txt
 
 clean: ## remove .venv and caches; var/, where the embedded site keeps its database, stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis static

@@ -133,6 +133,9 @@ class OutsideEnvironment(BaseSettings):
     RETAIN_CONVERSATION_DAYS: int = Field(365, ge=1, le=36_500)
     RETAIN_EVIDENCE_DAYS: int = Field(365, ge=1, le=36_500)
     RETAIN_DELIVERIES_DAYS: int = Field(90, ge=1, le=36_500)
+    OTEL_EXPORTER_OTLP_ENDPOINT: str = ""
+    """Where spans go by OTLP over HTTP, such as http://127.0.0.1:4318; needs the extra `otel`. None: no spans."""
+    OTEL_SERVICE_NAME: str = Field("agentsite", min_length=1, max_length=200)
     OIDC_ISSUER: str = ""
     OIDC_CLIENT_ID: str = ""
     OIDC_CLIENT_SECRET: SecretStr | None = None
@@ -144,7 +147,7 @@ class OutsideEnvironment(BaseSettings):
     def split_hosts(cls, value: object) -> object:
         return _comma_list(value)
 
-    @field_validator("PUBLIC_URL", "OIDC_ISSUER")
+    @field_validator("PUBLIC_URL", "OIDC_ISSUER", "OTEL_EXPORTER_OTLP_ENDPOINT")
     @classmethod
     def site_url(cls, value: str) -> str:
         if value and not re.match(r"^https?://[^/?#\s]+[^?#\s]*$", value, re.I):
@@ -183,6 +186,7 @@ class Environment(OutsideEnvironment, ModelEnvironment):
     BROKER_URL: str = "memory://"
     VAR_DIR: Path = ROOT / "var"
     ANCHOR_LOG: Path | None = None
+    HEADS_LOG: Path | None = None
     PORT: int = Field(8080, ge=0, le=65535)
     BIND: str = "127.0.0.1"
     DEBUG: bool = False
@@ -220,6 +224,10 @@ class Environment(OutsideEnvironment, ModelEnvironment):
     REPLY_FOR_S: Seconds = 259200
     ASK_AGAIN_FOR_S: Seconds = 604800
     WATCH_DAY_S: Seconds = 86400
+    EVIDENCE_FRESH_S: Seconds = 900
+    """A read older than this is made again, and compared by its hash, before it supports a decision (M123)."""
+    SHADOW_COMPARE_S: Seconds = 86400
+    """How long after a run of a tenant in shadow mode was handed over its proposal is compared with what staff did."""
     MAX_STEP_ATTEMPTS: int = Field(3, ge=1, le=100)
     BREAKER_FAILURES: int = Field(5, ge=1, le=1000)
     BREAKER_COOL_S: Seconds = 5
@@ -299,6 +307,11 @@ class Environment(OutsideEnvironment, ModelEnvironment):
     def anchor_log(self) -> Path:
         """Where this host notes what it sent, outside the database (`agentsite.anchors`)."""
         return (self.ANCHOR_LOG or self.VAR_DIR / "anchors.jsonl").absolute()
+
+    @property
+    def heads_log(self) -> Path:
+        """Where this host notes the head of a run's audit chain after each commit (`agentsite.heads`)."""
+        return (self.HEADS_LOG or self.VAR_DIR / "heads.jsonl").absolute()
 
     @property
     def public_url(self) -> str:

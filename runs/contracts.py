@@ -30,7 +30,7 @@ from tools.contracts import (
 MAX_GOAL_BYTES = 16 * 1024
 ID_PATTERN = r"^[A-Za-z0-9_.:@/-]{1,128}$"
 REQUEST_ID_PATTERN = r"^[A-Za-z0-9_.@/-]{1,128}$"
-SCHEMA = 3
+SCHEMA = 4
 """Of the contracts that this code writes. Older code leaves a newer one alone: it would not know its fields."""
 OLDEST_SCHEMA = 1
 """What this code still reads and goes on with."""
@@ -120,6 +120,8 @@ class Contract(Paper):
     """Whether passages for the goal are looked for before the first model call; runs admitted earlier did not."""
     session_memory: bool = False
     """Whether earlier runs of the same customer's session are shown to the model, as precedents."""
+    shadow: bool = False
+    """Whether the run proposes and writes nothing: its tenant was in shadow mode when it was admitted (M110)."""
 
 
 # --- what the model is shown and answers -------------------------------------------------------------------

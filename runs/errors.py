@@ -25,8 +25,8 @@ class Fenced(RunError):
 
 
 class IntentLost(RunError):
-    """`which` is `run`, `approval`, `input`, `paused`, `restored`, `fenced`, `epoch`, `order_busy`, `permission`,
-    `route`, `attempts`, `tenant_hour`, `customer_day` or `key_used`."""
+    """`which` is `run`, `approval`, `input`, `paused`, `restored`, `fenced`, `shadow`, `epoch`, `order_busy`,
+    `permission`, `route`, `attempts`, `tenant_hour`, `customer_day` or `key_used`."""
 
     slug = "intent_lost"
 

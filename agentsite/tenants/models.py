@@ -43,6 +43,7 @@ class Tenant(models.Model):  # type: ignore[django-manager-missing]
     paused_reason = models.CharField(max_length=500, blank=True, default="")
     paused_by = models.CharField(max_length=200, blank=True, default="", db_default="")
     paused_at = models.DateTimeField(null=True, blank=True)
+    shadow = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -68,6 +69,49 @@ class AgentProfile(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id}/{self.agent}@{self.revision}"
+
+
+class ShadowChange(models.Model):
+    """A recorded decision: a tenant entered or left shadow mode, by whom, why, and on which figures (M110)."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="shadow_changes")
+    shadow = models.BooleanField()
+    by = models.CharField(max_length=200)
+    reason = models.CharField(max_length=500)
+    figures = models.JSONField(default=dict)
+    at = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ("view",)
+        ordering = ["-at", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {'entered' if self.shadow else 'left'} shadow mode"
+
+
+class Objective(models.Model):
+    """A tenant's service-level objective: the share of its runs that must end well, and fast enough, in a window."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="objective")
+    success_percent = models.DecimalField(max_digits=5, decimal_places=2, default=99)
+    latency_percent = models.DecimalField(max_digits=5, decimal_places=2, default=95)
+    latency_ms = models.PositiveIntegerField(default=30_000)
+    window_days = models.PositiveSmallIntegerField(default=30)
+    changed_by = models.CharField(max_length=200, blank=True, default="")
+    changed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(success_percent__gt=0, success_percent__lt=100)
+                & models.Q(latency_percent__gt=0, latency_percent__lt=100)
+                & models.Q(latency_ms__gt=0, window_days__gte=1, window_days__lte=90),
+                name="objective_can_be_met_and_missed",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"objective of {self.tenant_id}"
 
 
 class ServiceToken(AbstractAuthToken):  # type: ignore[misc]

@@ -1,5 +1,6 @@
 """Door: the rows of the runs app, where Django looks for them. `runs.store` is the only hand that writes them."""
 
+from runs.models.measured import Evaluation, Shadow
 from runs.models.outside import Attachment, Delivery, Feedback, Webhook
 from runs.models.recalled import Recalled
 from runs.models.rows import (
@@ -30,6 +31,7 @@ __all__ = [
     "Counter",
     "Delivery",
     "Draft",
+    "Evaluation",
     "Event",
     "Feedback",
     "Input",
@@ -42,6 +44,7 @@ __all__ = [
     "Recalled",
     "Run",
     "RunOrder",
+    "Shadow",
     "Sweeper",
     "Turn",
     "WAITS",

@@ -15,7 +15,7 @@ from agentsite import clock, dbtime
 from agentsite.canonical import canonical
 from runs.contracts import NewEvent
 from runs.models import Event, Run
-from runs.store import clean, outbox
+from runs.store import clean, outbox, told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,7 @@ def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) 
     rows, position = _rows(run_id, at, version, events)
     assert not any(outbox.kind_of(row.type, row.meta) for row in rows), "a client is told by `move` alone"
     Event.objects.bulk_create(rows)
+    told.once_committed(run_id, rows)
     return position
 
 
@@ -69,6 +70,7 @@ def move(
     Event.objects.bulk_create(rows)
     change(position)
     outbox.leave(run_id, rows)
+    told.once_committed(run_id, rows)
     return position
 
 

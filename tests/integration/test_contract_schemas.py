@@ -10,11 +10,12 @@ from runs.models import Run, Turn
 from tests.world import KEY, World
 
 FIELDS = {
-    3: "Actor.channel Actor.customer_id Actor.session_id Contract.actor Contract.agent Contract.aggregates"
+    4: "Actor.channel Actor.customer_id Actor.session_id Contract.actor Contract.agent Contract.aggregates"
     " Contract.approval_ttl_s Contract.approved_ttl_s Contract.created_by Contract.goal Contract.idempotency_root"
     " Contract.limits Contract.manual_qualification Contract.policy_first Contract.policy_version_pin"
     " Contract.profile_revision Contract.queue_owner Contract.request_id Contract.schema_version Contract.scope"
-    " Contract.sensitive Contract.session_memory Contract.tenant_id Contract.trace_id CurrencyRule.max_amount"
+    " Contract.sensitive Contract.session_memory Contract.shadow Contract.tenant_id Contract.trace_id"
+    " CurrencyRule.max_amount"
     " CurrencyRule.requires_approval_above CurrencyRule.two_people_above GrantedScope.order_ids"
     " GrantedScope.people_tools GrantedScope.read_tools GrantedScope.write_tools Limits.deadline_ms"
     " Limits.max_cost Limits.max_input_tokens Limits.max_model_calls Limits.max_output_tokens"

@@ -196,7 +196,7 @@ def test_record_of_another_way_is_not_called_the_same() -> None:
     ("change", "words"),
     [
         (lambda d: d.update(format=2), "no exported run of format 1"),
-        (lambda d: d.update(schema=99), "schema_unknown: schema 99, known: 1 to 3"),
+        (lambda d: d.update(schema=99), "schema_unknown: schema 99, known: 1 to 4"),
         (lambda d: d["contract"].pop("limits"), "schema_unknown: contract: 1 faults"),
         (lambda d: d.pop("turns"), "not readable: KeyError: 'turns'"),
         (
