@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentsite import clock, env, telemetry
+from agentsite import clock, env, journal, telemetry
 
 LOOK_BACK = 64
 """How many of the last lines count: processes append in another order than they committed, each one line at most."""
@@ -46,24 +46,12 @@ class Anchor:
 def append(anchor: Anchor) -> bool:
     """Add one line and wait for the disk. False where that failed; never raises."""
     try:
-        _append(env.read().anchor_log, json.dumps(anchor.wire(), sort_keys=True).encode() + b"\n")
+        journal.add(env.read().anchor_log, json.dumps(anchor.wire(), sort_keys=True).encode(), synced=True)
     except OSError as error:
         telemetry.count("anchors_failed")
         telemetry.log("anchors.failed", error=type(error).__name__)
         return False
     return True
-
-
-def _append(path: Path, line: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        size = os.fstat(log).st_size
-        torn = size > 0 and os.pread(log, 1, size - 1) != b"\n"
-        os.write(log, b"\n" + line if torn else line)
-        os.fsync(log)
-    finally:
-        os.close(log)
 
 
 def tail() -> list[Anchor]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.contrib import admin
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 from pydantic import ValidationError
@@ -14,9 +15,11 @@ from pydantic import ValidationError
 from agentsite import env
 
 LEAST_KEY_CHARS = 50
+OURS = "agentsite"
+"""What every process and command is held to; Django's own checks load the whole site, and belong to `check`."""
 
 
-@register()
+@register(OURS)
 def registry_is_whole(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """Every tool of the registry is complete and well spelt (M30)."""
     from tools import registry
@@ -28,7 +31,7 @@ def registry_is_whole(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
     return []
 
 
-@register()
+@register(OURS)
 def blocked_tools_exist(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """A misspelt name among the blocked tools would block nothing, and nobody would see it."""
     return [Error(f"TOOLS_BLOCKED: {fault}", id="agentsite.E004") for fault in blocked_faults()]
@@ -40,7 +43,7 @@ def blocked_faults() -> list[str]:
     return registry.check_blocked(env.read().TOOLS_BLOCKED)
 
 
-@register()
+@register(OURS)
 def assertions_are_on(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """`python -O` would drop the assertions that guard money."""
     return assertions(__debug__)
@@ -52,12 +55,19 @@ def assertions(on: bool) -> list[CheckMessage]:
     return [Error("python -O is refused: our assertions guard money", id="agentsite.E002")]
 
 
-@register(Tags.security)
+@register(OURS, Tags.security)
 def secret_key_is_long(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
     """Any key is taken; a short one is said."""
     if len(settings.SECRET_KEY) >= LEAST_KEY_CHARS:
         return []
     return [Warning(f"SECRET_KEY has fewer than {LEAST_KEY_CHARS} characters", id="agentsite.W001")]
+
+
+@register(Tags.admin)
+def console_is_whole(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Django looks at the pages that are registered, and ours are with the first look at the site's paths alone."""
+    admin.autodiscover()
+    return list(admin.site.check(app_configs))
 
 
 @register(Tags.database)

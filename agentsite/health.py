@@ -1,4 +1,4 @@
-"""Roof: one trace id a request, liveness, readiness and metrics. Changes nothing; knows no business rule.
+"""Roof: one trace id a request, liveness and readiness. Changes nothing; knows no business rule.
 
 Ready is 503 only where this process cannot work: no database, a missing migration, a hung thread. What is merely
 degraded (broker, models, business system) is named at 200, because runs wait for it by themselves.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from socket import create_connection
@@ -18,23 +18,13 @@ from urllib.parse import urlsplit
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.db import DatabaseError, InterfaceError, connection
-from django.db.models import Count, Min
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from agentsite import clock, dbtime, env, telemetry
+from agentsite import clock, env, telemetry
 from agentsite.tenants import switches
-from agentsite.tenants.models import Site, Tenant
-from approvals.models import Approval, Notice
-from approvals.states import Approved
 from runs.management.schema import missing_migrations
-from runs.models import OPEN_WRITES, Process, Run, Sweeper, Webhook, Write
-from runs.states import Status
-from tools.models import Breaker, PolicyIncident
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -210,107 +200,3 @@ def _answers(host: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-# --- metrics -----------------------------------------------------------------------------------------------
-
-
-@require_safe
-def metrics(request: HttpRequest) -> HttpResponse:
-    """Counters of this process, and gauges read from the database now, in the Prometheus text format."""
-    gauges = CollectorRegistry(auto_describe=False)
-    gauges.register(Gauges())
-    return HttpResponse(generate_latest(REGISTRY) + generate_latest(gauges), content_type=CONTENT_TYPE_LATEST)
-
-
-class Gauges(Collector):
-    """What the rows say at this moment, so that a restart loses nothing and any web process says the same."""
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        try:
-            found = [
-                *_runs(),
-                *_approvals(),
-                *_writes(),
-                *_fleet(),
-                *_breakers(),
-                *_switches(),
-                *_outside(),
-                *_policies(),
-            ]
-        except (DatabaseError, InterfaceError):
-            yield _gauge("database_up", "whether the database answered", 0)
-            return
-        yield _gauge("database_up", "whether the database answered", 1)
-        yield from found
-
-
-def _gauge(name: str, words: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"agentsite_{name}", words, value=value)
-
-
-def _by(name: str, words: str, label: str, counted: dict[str, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(f"agentsite_{name}", words, labels=[label])
-    for key, value in sorted(counted.items()):
-        family.add_metric([key], value)
-    return family
-
-
-def _runs() -> Iterator[GaugeMetricFamily]:
-    counted = dict.fromkeys((status.value for status in Status), 0)
-    counted |= dict(Run.objects.order_by().values_list("status").annotate(n=Count("id")))
-    yield _by("runs", "runs by status", "status", counted)
-
-
-def _approvals() -> Iterator[GaugeMetricFamily]:
-    pending = Approval.objects.filter(status=Approved.PENDING.value)
-    found = pending.aggregate(n=Count("id"), oldest=Min("requested_at"))
-    yield _gauge("approvals_pending", "approvals that wait for a person", found["n"])
-    age = (dbtime.now() - found["oldest"]).total_seconds() if found["oldest"] else 0.0
-    yield _gauge("approvals_oldest_pending_seconds", "age of the oldest pending approval", max(0.0, age))
-
-
-def _writes() -> Iterator[GaugeMetricFamily]:
-    counted = dict.fromkeys(OPEN_WRITES, 0)
-    rows = Write.objects.filter(state__in=OPEN_WRITES).order_by()
-    counted |= dict(rows.values_list("state").annotate(n=Count("key")))
-    yield _by("writes_open", "writes whose end is not known", "state", counted)
-    yield _gauge("fence_demanded", "1 while every write waits for `manage.py fence` after a restore", _fence_demanded())
-
-
-def _fleet() -> Iterator[GaugeMetricFamily]:
-    last = Sweeper.objects.values_list("last_pass_at", flat=True).first()
-    age = (dbtime.now() - last).total_seconds() if last else -1.0
-    yield _gauge("sweeper_last_pass_seconds", "time since the last pass of recovery, -1 before the first", age)
-    hung = Process.objects.filter(hung__gt=0).count()
-    yield _gauge("processes_hung", "processes of ours with a thread past twice its deadline", hung)
-
-
-def _breakers() -> Iterator[GaugeMetricFamily]:
-    counted = dict.fromkeys(["business_system"], 0)
-    rows = Breaker.objects.exclude(open_until=None).order_by()
-    counted |= dict(rows.values_list("dependency").annotate(n=Count("id")))
-    yield _by("breakers_open", "circuit breakers that are not closed", "dependency", counted)
-
-
-def _switches() -> Iterator[GaugeMetricFamily]:
-    counted = {"site": Site.objects.filter(paused=True).count(), "tenant": Tenant.objects.filter(paused=True).count()}
-    yield _by("switches_stopped", "stop switches that are thrown", "scope", counted)
-
-
-def _outside() -> Iterator[GaugeMetricFamily]:
-    webhooks, notices = dict.fromkeys(("due", "dead"), 0), dict.fromkeys(("due", "failed"), 0)
-    rows = Webhook.objects.filter(state__in=webhooks).order_by()
-    webhooks |= dict(rows.values_list("state").annotate(n=Count("id")))
-    yield _by("webhooks", "webhooks that are due, and those given up", "state", webhooks)
-    oldest = Webhook.objects.filter(state="due").aggregate(at=Min("created_at"))["at"]
-    age = (dbtime.now() - oldest).total_seconds() if oldest else 0.0
-    yield _gauge("webhooks_oldest_due_seconds", "age of the oldest webhook that is not delivered", max(0.0, age))
-    told = Notice.objects.filter(state__in=notices).order_by()
-    notices |= dict(told.values_list("state").annotate(n=Count("id")))
-    yield _by("notices", "notices to staff that are due, and those that could not be sent", "state", notices)
-
-
-def _policies() -> Iterator[GaugeMetricFamily]:
-    found = PolicyIncident.objects.filter(closed_at=None).count()
-    yield _gauge("policy_incidents_open", "policy versions that profiles pin and that are not current", found)

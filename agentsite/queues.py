@@ -16,6 +16,7 @@ SETTLE_TASK = "runs.settle"
 SWEEP_TASK = "runs.sweep"
 DELIVER_TASK = "runs.deliver"
 NOTIFY_TASK = "approvals.notify"
+COMPARE_TASK = "runs.compare"
 
 
 def queue_for(status: str) -> str:
@@ -32,7 +33,7 @@ HUSH = 2.0
 _quiet_until = 0.0
 
 
-def _send(task: str, args: list[Any], queue: str, *, insist: bool) -> bool:
+def _send(task: str, args: list[Any], queue: str, *, insist: bool, trace_id: str = "") -> bool:
     from celery import current_app
 
     global _quiet_until
@@ -41,7 +42,7 @@ def _send(task: str, args: list[Any], queue: str, *, insist: bool) -> bool:
         telemetry.count("nudges_lost", queue=queue)
         return False
     try:
-        current_app.send_task(task, args=args, queue=queue, ignore_result=True)
+        current_app.send_task(task, args=args, queue=queue, ignore_result=True, headers={"trace_id": trace_id or None})
     except Exception as error:  # noqa: BLE001 - the row is already committed: a broker's failure may not fail a request
         _quiet_until = clock.monotonic() + HUSH * (clock.monotonic() - began)
         telemetry.count("nudges_lost", queue=queue)
@@ -51,13 +52,17 @@ def _send(task: str, args: list[Any], queue: str, *, insist: bool) -> bool:
     return True
 
 
-def nudge(run_id: str, status: str, *, insist: bool = False) -> bool:
+def nudge(run_id: str, status: str, *, insist: bool = False, trace_id: str = "") -> bool:
     """Ask a worker to advance a run now. Returns whether the broker took the message; never raises.
+
+    The run's trace id goes with it as a header, where the caller or this process knows it.
 
     While the broker keeps publishers waiting, most nudges are dropped at once: requests go on, and the sweeper, which
     insists, sends what is missing.
     """
-    return _send(ADVANCE_TASK, [run_id], queue_for(status), insist=insist)
+    known = telemetry.ids_of(run_id)
+    trace_id = trace_id or (known.trace_id if known else "")
+    return _send(ADVANCE_TASK, [run_id], queue_for(status), insist=insist, trace_id=trace_id)
 
 
 def nudge_settle(write_key: str) -> bool:
@@ -73,6 +78,11 @@ def nudge_deliver() -> bool:
 def nudge_notify() -> bool:
     """Ask a maintenance worker to send what notices to staff are due."""
     return _send(NOTIFY_TASK, [], MAINTENANCE, insist=False)
+
+
+def nudge_compare() -> bool:
+    """Ask a maintenance worker to compare what proposals of shadow mode are due."""
+    return _send(COMPARE_TASK, [], MAINTENANCE, insist=False)
 
 
 def depth(queue: str) -> int:

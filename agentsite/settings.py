@@ -57,7 +57,7 @@ RELEASE = ENV.RELEASE or agentsite.__version__
 SILENCED_SYSTEM_CHECKS = ["security.W009", "security.W004", "security.W008", "security.W018"]
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "django.contrib.admin.apps.SimpleAdminConfig",  # the console is loaded with the paths: a worker has none
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
 
 import structlog
 from prometheus_client import Counter
@@ -16,6 +21,10 @@ from agentsite.redaction import redact as redact
 
 _logger = structlog.get_logger("agentsite")
 _COUNTERS: dict[str, Counter] = {}
+_IDS: dict[str, Ids] = {}
+MAX_KNOWN = 20_000
+"""Runs whose ids a process remembers; then it begins anew."""
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 # A customer's link opens his request to whoever reads it, so no line keeps one: paths stand in many.
 _LINK = re.compile(r"/c/[A-Za-z0-9_=-]{16,}\.[A-Za-z0-9_-]{16,}")
 
@@ -26,6 +35,47 @@ def log(event: str, **fields: Any) -> None:
         _logger.info(event, **redact(fields))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ids:
+    """What every line about a run carries beside its id."""
+
+    trace_id: str
+    tenant: str
+    request_id: str
+
+
+def know(run_id: str, trace_id: str, tenant: str, request_id: str) -> Ids:
+    """Remember a run's ids in this process, so that nobody need ask for them."""
+    if len(_IDS) >= MAX_KNOWN:
+        _IDS.clear()
+    return _IDS.setdefault(run_id, Ids(trace_id=trace_id, tenant=tenant, request_id=request_id))
+
+
+def ids_of(run_id: str) -> Ids | None:
+    """A run's ids, where this process knows them."""
+    return _IDS.get(run_id)
+
+
+def span_id(run_id: str, span: str) -> str:
+    """16 hex digits for one span of a run: the same in whichever process says it. `span` "" is the whole run."""
+    return hashlib.sha256(f"{run_id}:{span}".encode()).hexdigest()[:16]
+
+
+def traceparent() -> str:
+    """The W3C header of what is done inside this context, by its run and span; "" outside of any run."""
+    bound = structlog.contextvars.get_contextvars()
+    run_id, trace_id = str(bound.get("run_id", "")), str(bound.get("trace_id", ""))
+    if not (run_id and _TRACE_ID.fullmatch(trace_id)):
+        return ""
+    return f"00-{trace_id}-{span_id(run_id, str(bound.get('span', '')))}-01"
+
+
+def line(event: str, fields: dict[str, Any]) -> None:
+    """One structured line of fields that were chosen by name one by one; the formatter takes secrets out of it."""
+    with contextlib.suppress(Exception):
+        _logger.info(event, **fields)
+
+
 def count(name: str, amount: int = 1, **labels: str) -> None:
     """Add to a counter, made at first use under `agentsite_NAME_total`."""
     with contextlib.suppress(Exception):
@@ -34,6 +84,17 @@ def count(name: str, amount: int = 1, **labels: str) -> None:
             _COUNTERS[key] = Counter(f"agentsite_{name}", name.replace("_", " "), sorted(labels))
         counter = _COUNTERS[key]
         (counter.labels(**labels) if labels else counter).inc(amount)
+
+
+@contextmanager
+def unfailing(what: str) -> Iterator[None]:
+    """For what is done beside a commit that stands: where it fails, that is counted by its name, and no more."""
+    done = False
+    with contextlib.suppress(Exception):
+        yield
+        done = True
+    if not done:
+        count("untold", what=what)
 
 
 @contextmanager
@@ -74,10 +135,31 @@ def configure(log_format: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": formatter},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "handlers": {"stderr": {"class": "agentsite.telemetry.Lines", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {**quiet, "django": unmailed},
     }
+
+
+class Lines(logging.StreamHandler[TextIO]):
+    """Where lines go: standard error, or the file that `into` named, also after somebody set logging up again."""
+
+    file: TextIO | None = None
+
+    def __init__(self) -> None:
+        super().__init__(Lines.file)
+
+
+def into(path: Path) -> None:
+    """From here on this process's lines are added to a file; where that cannot be written to, they go nowhere."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Lines.file = path.open("a", encoding="utf-8")
+    except OSError:
+        Lines.file = Path(os.devnull).open("a", encoding="utf-8")
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Lines):
+            handler.setStream(Lines.file)
 
 
 def _by_name(logger: Any, method: str, event_dict: Any) -> Any:

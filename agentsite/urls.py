@@ -8,7 +8,9 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from agentsite import health
+from agentsite import health, metrics
+
+admin.autodiscover()
 
 urlpatterns = [
     path("", RedirectView.as_view(url="/admin/", permanent=False), name="home"),
@@ -20,7 +22,7 @@ urlpatterns = [
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="schema"), name="docs"),
     path("health/live", health.live, name="live"),
     path("health/ready", health.ready, name="ready"),
-    path("metrics", health.metrics, name="metrics"),
+    path("metrics", metrics.metrics, name="metrics"),
 ]
 
 if settings.ENV.oidc:

@@ -43,6 +43,15 @@ def between(stored: Mapping[str, Any], now: OrderFacts) -> tuple[Change, ...]:
     return tuple(islice(found, MOST))
 
 
+def moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Change, ...]:
+    """What is other between two stored facts, or the same parts of two, in a fixed order: all of it."""
+    before, after = _stored(old), _stored(new)
+    keys = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    return tuple(
+        Change(what=" ".join(key), old=before.get(key, NOT_THERE), new=after.get(key, NOT_THERE)) for key in keys
+    )
+
+
 def order_gone(stored: Mapping[str, Any]) -> tuple[Change, ...]:
     """The one change where the business system no longer knows the order."""
     order = stored.get("order") or {}

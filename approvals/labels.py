@@ -81,6 +81,7 @@ CHECK = {
     "order_not_read": "The order's records were read first",
     "precedent_is_no_evidence": "No other case is cited as proof",
     "policy_stale": "Policy version is current",
+    "evidence_fresh": "Evidence read long ago was read again",
     "order_exists": "Order exists",
     "order_not_yours": "Order is the customer's own",
     "payment_not_of_order": "Payment is of this order",

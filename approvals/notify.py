@@ -99,6 +99,20 @@ def _claim(shut: set[str]) -> Notice | None:
 
 
 def _tell(notice: Notice, message: Message) -> None:
+    with telemetry.context(**_ids(notice)):
+        _try(notice, message)
+
+
+def _ids(notice: Notice) -> dict[str, str]:
+    """Of the run whose approval it tells of, for every line inside; a digest is of none."""
+    if notice.approval is None:
+        return {}
+    run_id = str(notice.approval.run_id)
+    known = telemetry.ids_of(run_id)
+    return {"run_id": run_id, **({"trace_id": known.trace_id} if known else {})}
+
+
+def _try(notice: Notice, message: Message) -> None:
     if not connection.in_atomic_block:
         connection.close()  # none is held while the world takes its time
     try:

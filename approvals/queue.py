@@ -19,7 +19,7 @@ from django.db import connection, models, transaction
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from agentsite import dbtime, queues, redaction
+from agentsite import clock, dbtime, queues, redaction, telemetry
 from agentsite.money import Money
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import visible_tenants
@@ -173,11 +173,12 @@ def refuse(
 ) -> Refusal:  # fmt: skip
     """Keeps an attempt that a door itself turns down (a token, a stale screen) and returns the refusal to raise."""
     with transaction.atomic(durable=True):
-        Decision.objects.create(
+        found = Decision.objects.create(
             approval_id=approval_id, user_id=user.pk, by=storable(by)[:200], counted=False, refusal=refusal.slug[:40],
             decision=decision if decision in SPOKEN else "", action_hash=storable(action_hash)[:80],
             address=address[:64], screen_hash=screen_hash[:80], at=dbtime.now(),
         )  # fmt: skip
+        _tell(found)
     return refusal
 
 
@@ -242,13 +243,25 @@ def _ending(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> dict
 
 
 def _record(row: Approval, attempt: Attempt, refusal: str = "") -> None:
-    Decision.objects.create(
+    found = Decision.objects.create(
         approval=row, user_id=attempt.user.pk, by=attempt.user.get_username(), decision=attempt.decision,
         counted=not refusal, refusal=refusal, reason=attempt.reason[:MAX_REASON], reason_code=attempt.reason_code,
         attested="" if refusal or attempt.decision != "approve" else row.attestation,
         action_hash=storable(attempt.action_hash)[:80], screen_hash=storable(attempt.screen_hash)[:80],
         address=attempt.address, at=attempt.now,
     )  # fmt: skip
+    _tell(found)
+
+
+def _tell(found: Decision) -> None:
+    """A line in the log for a decision, or for one that was not taken; never what a person wrote."""
+    row = found.approval
+    told = {
+        "run_id": str(row.run_id), "tenant": row.tenant_id, "request_id": row.request_id, "approval_id": row.id,
+        "by": found.by, "decision": found.decision, "counted": found.counted, "refusal": found.refusal,
+        "at": clock.rfc3339(found.at),
+    }  # fmt: skip
+    transaction.on_commit(partial(telemetry.log, "decision.recorded", **told), robust=True)
 
 
 def _nudge(run_id: str) -> None:

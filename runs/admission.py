@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from agentsite import addresses, canonical, money, queues
 from agentsite.refusals import Refusal
+from agentsite.tenants import shadowing
 from agentsite.tenants.models import AgentProfile, parsed
 from agentsite.tenants.profiles import Limits, Profile
 from runs import attachments, store
@@ -81,6 +82,7 @@ def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: st
         aggregates=profile.aggregates, queue_owner=profile.queue_owner,
         manual_qualification=profile.manual_qualification, profile_revision=revision, created_by=created_by,
         sensitive=profile.sensitive, policy_first=POLICY in granted.read_tools, session_memory=profile.memory.session,
+        shadow=shadowing.stands(tenant_id),
     )  # fmt: skip
 
 

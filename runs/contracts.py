@@ -365,6 +365,8 @@ class SeenApproval:
     late: bool
     deciders_permitted: bool
     deciders: tuple[str, ...]
+    shown_changes: tuple[Json, ...] = ()
+    """What its page showed as moved since it was asked: `{"what", "old", "new"}` each."""
 
 
 @dataclass(frozen=True, kw_only=True)

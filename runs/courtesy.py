@@ -14,7 +14,7 @@ ANY = "(?:a|an|any|some|further|more|other|another|such|the|this|that|these|a fe
 US = "(?:us|me|our team|our colleagues|our support team)"
 CONTACT = (
     f"(?:(?:write|reply|reach|talk|speak|get)(?: back| again)?(?: out)? (?:to|with) (?:{US}|this message)|"
-    f"(?:contact|message|ask|tell|reach) {US}|ask (?:us )?(?:any |a |further |other )*questions?|reach out|"
+    f"(?:contact|message|ask|tell|reach) {US}|reply|ask (?:us )?(?:any |a |further |other )*questions?|reach out|"
     f"get in touch|(?:share|raise) (?:it|this|that) with {US})"
 )
 HELP = (
@@ -35,7 +35,7 @@ TURNS = (
     r"(?: else| further)?)?",
     r"letting (?:us|me) know",
     r"(?:this|that|it) answers",
-    r"giving us (?:the|an|this) opportunity",
+    r"giving us (?:the|an|this) (?:opportunity|chance)(?: to (?:help|explain|look into (?:it|this)|answer))?",
     rf"(?:if|when|whenever|should) {YOU} (?:(?:ever|still|should|also|do|may) )*{WISH} (?:for )?(?:{ANY} )*{HELP}"
     rf"(?: (?:else|further|more|again|from us|at all|to (?:share|ask|raise)|(?:we|our team|i) can help (?:you )?with))*"
     rf"{OF_WHAT}",
@@ -126,4 +126,23 @@ TURNS = (
     r"(?:we|i) want to (?:help|thank|understand|apologi[sz]e|know|hear)",
     r"we (?:do|did) everything we could to help",
     rf"(?:you have|have you) (?:{ANY} )*questions?(?: about (?:it|this))?",
+    r"any (?:other |further )?questions? (?:that )?you (?:still |may )?have",
+    r"is there anything else (?:that )?(?:we|i|our team) can (?:help|assist)(?: you)?(?: with)?",
+    r"please accept our (?:sincere |sincerest )?apologies",
+    r"(?:bear|bearing) with us",
+    r"clears? (?:it|this|things|everything) up",
+    r"mix up",
+    r"in more detail",
+    r"more than once",
+    r"so (?:very )?clearly",
+    r"you bringing (?:it|this|that) (?:up|to our attention)",
+    r"you (?:told|asked|wrote to) us about (?:it|this)",
+    r"(?:we|i) take (?:it|this|that|your (?:concerns?|feedback|message)) (?:very )?seriously",
+    r"how (?:we|i) can help(?: you)?(?: further)?",
+    r"if (?:you|anyone) (?:still )?(?:have|has) (?:any )?doubts?",
+    r"when something like this happens",
+    r"(?:a colleague|our team) (?:would|will) be (?:glad|happy|pleased) to (?:help|explain|answer|hear|talk to you|"
+    r"listen)",
+    r"(?:please )?(?:find|see) the details above",
+    r"here is what we found",
 )

@@ -69,6 +69,7 @@ ESCALATED = {
     "payment_disputed": "A payment on this order is disputed with the bank, so a specialist is looking at it.",
     "dependency_unavailable": "A system we need was not available, so a specialist is looking at your request.",
     "approval_rejected": "A specialist is looking at your request.",
+    "shadow_mode": "A member of our team is looking at your request.",
 }
 OPEN_WRITE = {
     "intent": "{What} is being made; it is not confirmed yet.",

@@ -20,7 +20,7 @@ from agentsite import clock, dbtime, env, queues, telemetry
 from approvals import notify
 from runs import fleet, retention, store
 from runs.models import Sweeper
-from runs.store import Due, hints, parcels
+from runs.store import Due, hints, parcels, shadows
 
 LEASE_S = 10.0
 SOONEST = 0.75
@@ -118,8 +118,11 @@ def _look() -> tuple[int, list[Due], bool]:
 
 
 def _tell(broker: bool) -> None:
-    """Have webhooks and notices sent that are due; while they are, the next pass asks again."""
-    due = [(parcels.due(), queues.nudge_deliver), (_ROUNDS.look(), queues.nudge_notify)]
+    """Have due webhooks and notices sent and due proposals compared; while there are some, the next pass asks again."""
+    due = [
+        (parcels.due(), queues.nudge_deliver), (_ROUNDS.look(), queues.nudge_notify),
+        (shadows.due(), queues.nudge_compare),
+    ]  # fmt: skip
     if broker and any(found for found, _ in due) and _has_room(queues.MAINTENANCE):
         for found, nudge in due:
             if found:
@@ -164,7 +167,7 @@ def _missing(queue: str, due: list[Due], depth: int) -> int:
 def _publish(chosen: list[Due]) -> tuple[int, bool]:
     """Hint for the chosen rows; the first refusal of the broker ends the pass and gives the rest back."""
     for number, one in enumerate(chosen):
-        if not queues.nudge(one.run_id, one.status, insist=True):
+        if not queues.nudge(one.run_id, one.status, insist=True, trace_id=one.trace_id):
             store.unmark_hinted(chosen[number:])
             return number, False
     return len(chosen), True

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from celery import shared_task
+from typing import Any
+
+from celery import Task, shared_task
 
 from agentsite import env, queues, telemetry
 from approvals import notify as notices
 from runs import delivery
 from runs.advance import advance as advance_run
+from runs.orchestrator import compare_due
 from runs.orchestrator import settle as settle_write
 from runs.sweeper import sweep as sweep_once
 
 
-@shared_task(name=queues.ADVANCE_TASK, ignore_result=True)
-def advance(run_id: str) -> None:
-    """One pass of one run."""
-    try:
-        advance_run(run_id)
-    except Exception as error:  # noqa: BLE001 - the task door: the row holds the try, the sweeper comes back to it
-        telemetry.count("passes_failed", error=type(error).__name__)
-        telemetry.exception("pass.failed", run_id=run_id)
+@shared_task(name=queues.ADVANCE_TASK, ignore_result=True, bind=True)
+def advance(task: Task[Any, Any], run_id: str) -> None:
+    """One pass of one run; every line inside carries its ids."""
+    with telemetry.context(run_id=run_id, **_traced(task)):
+        try:
+            advance_run(run_id)
+        except Exception as error:  # noqa: BLE001 - the task door: the row holds the try, the sweeper comes back to it
+            telemetry.count("passes_failed", error=type(error).__name__)
+            telemetry.exception("pass.failed", run_id=run_id)
+
+
+def _traced(task: Task[Any, Any]) -> dict[str, str]:
+    """The trace id that came with the message, where whoever sent it knew one."""
+    found = task.request.get("trace_id")
+    return {"trace_id": found} if isinstance(found, str) and found else {}
 
 
 @shared_task(name=queues.SETTLE_TASK, ignore_result=True)
@@ -50,6 +60,16 @@ def notify() -> None:
     except Exception as error:  # noqa: BLE001 - the task door: the rows stay due
         telemetry.count("notifying_failed", error=type(error).__name__)
         telemetry.exception("notice.failed")
+
+
+@shared_task(name=queues.COMPARE_TASK, ignore_result=True)
+def compare() -> None:
+    """Proposals of shadow mode that are due, beside what staff did."""
+    try:
+        compare_due()
+    except Exception as error:  # noqa: BLE001 - the task door: what was claimed is due again in a minute
+        telemetry.count("comparing_failed", error=type(error).__name__)
+        telemetry.exception("compare.failed")
 
 
 @shared_task(name=queues.SWEEP_TASK, ignore_result=True)

@@ -32,12 +32,14 @@ REPEATED = re.compile(r"(.)\1+")
 class Words:
     """The lists of one language. Stems match the beginning of a word; phrases are regular expressions over words.
 
-    `harmless` phrases are set aside before words are looked at, `unmoved` ones only while no money of ours moved;
-    `squeezed` stems are also looked for across spaces and points.
+    `forbidden_openings` begin a sentence, after "please" or not. `harmless` phrases are set aside before words are
+    looked at, `unmoved` ones only while no money of ours moved; `squeezed` stems are also looked for across spaces and
+    points.
     """
 
     contractions: tuple[tuple[str, str], ...]
     forbidden_phrases: tuple[tuple[str, str], ...]
+    forbidden_openings: tuple[tuple[str, str], ...]
     forbidden_words: tuple[tuple[str, frozenset[str]], ...]
     forbidden_stems: tuple[tuple[str, tuple[str, ...]], ...]
     squeezed: tuple[str, ...]
@@ -99,13 +101,14 @@ def _folded(text: str) -> str:
 def _bad_word(text: str, lists: Words, *, moved: bool) -> str | None:
     for ending, written_out in lists.contractions:
         text = text.replace(ending, written_out)
-    flat, rest = _words(text), _GAP.join(_words(sentence) for sentence in SENTENCE_END.split(text))
+    flat, sentences = _words(text), [_words(sentence) for sentence in SENTENCE_END.split(text)]
+    rest = _GAP.join(sentences)
     for phrase in lists.harmless if moved else lists.harmless + lists.unmoved:
         rest = re.sub(rf"\b(?:{phrase})\b", _GAP, rest)
     words = rest.replace(_GAP, " ").split()
     stated = next((slug for word in words if (slug := _of_word(word, lists))), None)
     unknown = "unknown_word" if set(words) - lists.courtesy else None
-    return stated or _phrase(flat, lists) or _squeezed(flat, lists) or unknown
+    return stated or _phrase(flat, lists) or _opening(sentences, lists) or _squeezed(flat, lists) or unknown
 
 
 def _words(text: str) -> str:
@@ -114,6 +117,11 @@ def _words(text: str) -> str:
 
 def _phrase(flat: str, lists: Words) -> str | None:
     return next((slug for slug, phrase in lists.forbidden_phrases if re.search(rf"\b(?:{phrase})\b", flat)), None)
+
+
+def _opening(sentences: list[str], lists: Words) -> str | None:
+    openings = ((slug, re.compile(rf"(?:please )?(?:{opening})\b")) for slug, opening in lists.forbidden_openings)
+    return next((slug for slug, opening in openings if any(map(opening.match, sentences))), None)
 
 
 def _squeezed(flat: str, lists: Words) -> str | None:
@@ -197,14 +205,64 @@ _ENGLISH_STEMS = (
     )),
     ("entitlement", ("entitl", "eligib", "guarant", "qualif", "promis", "polic", "liab", "assur", "oblig", "ensur")),
 )  # fmt: skip
+_TROUBLE = "(?:problems?|troubles?|issues?|concern|worry|difficulty|inconvenience|disappointment|frustration)"
+_BAD = "(?:difficult|hard|unpleasant|disappointing|frustrating|upsetting|stressful|troubling|worrying|dishonest)"
+_OTHERS = "(?:someone|somebody|anyone|anybody|everyone|everybody|others?|people|persons?|another|customers?|friends?)"
+_ACTOR = "(?:we|i|they|team|colleagues?|someone|person)"
+_HELPED = (
+    rf"(?:is|are|was|were|be|been|being) (?:{courtesy.VERY} )*(?:helped|answered)",
+    rf"helped (?:you|them|{_OTHERS}|with|on)",
+    rf"(?:they|team|person|{_OTHERS}|colleagues?) (?:\w+ ){{0,12}}?(?:is|are|was|were) (?:{courtesy.VERY} )*{_GOOD}"
+    r"(?! (?:to (?:help|hear|assist|answer|explain|listen|talk|welcome)|you)\b)",
+    rf"{_GOOD} (?:requests?|orders?|customers?|cases?)",
+)
+_BLAME = (
+    rf"(?:you|yourself|your \w+|team|service|{_OTHERS}|colleagues?|orders?|messages?|requests?) (?:have |has |had )?"
+    r"(?:all )?caused?",
+    rf"caused? (?:our|your|a|an|it|this|that|these|them|all|everything|{_OTHERS})",
+    rf"such {_TROUBLE} (?:is|was|were)",
+    rf"{_THAT} (?:is|was) (?:{courtesy.VERY} )*(?:you|us|me|them|{_OTHERS}|our|your)(?! pleasure| patience)",
+    rf"{_TROUBLE} (?:is|was|were|are) (?:{courtesy.VERY} )*(?:you|us|me|them|{_OTHERS}|our|your|with)",
+    rf"(?:you|they|team|service|{_OTHERS}|messages?|requests?|orders?) (?:is|are|was|were) "
+    rf"(?:{courtesy.VERY} |{courtesy.ANY} |our |your )*{_TROUBLE}",
+    rf"(?:you|your \w+|they|{_OTHERS}) (?:is|are|was|were) (?:{courtesy.VERY} )*(?:an? )?{_BAD}",
+    rf"{_BAD} (?:of you|customers?|persons?|people|requests?|messages?)",
+    r"disappointed (?:in|with|about|at)",
+    rf"(?<!if )(?<!should )there (?:is|are|was|were) (?:{courtesy.ANY} )*{_TROUBLE}",
+    rf"{_THAT} (?:is|was) (?:a|an|the|some) {_TROUBLE}",
+)
+_INSTRUCTION = (
+    rf"(?:contact|ask|tell|message|reach|forward|(?:write|talk|speak|reply|reach out|reaching out) (?:to|with)) "
+    rf"(?:(?:a|an|any|some|the|your|other|another|further) )*{_OTHERS}",
+    rf"with {_OTHERS}",
+    r"orders? (?:other|others|another|again|things?|something|everything|further)",
+    r"(?:forward|message|write) (?:it|this|that|these|the|your)",
+    r"your details?",
+    r"with (?:the|your) details?",
+    r"at the other",
+    rf"details? to {_OTHERS}",
+)
+_OPENINGS = (
+    ("instruction", r"(?:just |also |do )?look(?! forward) \w+"),
+    ("instruction", r"(?:just |also |do )?trust \w+"),
+    ("outcome", r"(?:just |also |do )?be (?:happy|glad|pleased|grateful|patient and)"),
+)
+_DEED = (
+    rf"{_ACTOR} (?:have |has |had |also |already )*(?:contacted|asked|told|messaged|reached|wrote|written)(?! in\b)",
+    rf"{_ACTOR} (?:am|is|are|was|were) (?:still |also |just )*(?:reaching|asking|contacting|messaging|telling)",
+    r"looking (?:into|at) (?:\w+ ){1,3}again",
+    r"(?<!any )other (?:customers?|orders?|people|persons?|messages?|requests?|details?)",
+    r"(?:know|knows|knew|understood|understand|found) (?:about )?(?:the|an?|your) (?:problems?|troubles?|issues?|"
+    r"requests?|details?)(?! (?:is|was|has|had|must|may|might))",
+)
 _ENGLISH_COURTESY = _set("""
     a about again all also although always am an and answer answering any anyone anything apologies
     apologise apologised apologize apologized apology appreciate appreciated appreciates appreciative are ask
-    asked asking assist assistance assisting at attention be bear been being best but care caring
-    cause caused chat clarification clarify colleague colleagues concern concerned concerns contact contacted
-    contacting conversation customer dear deeply detail details did difficult disappointed disappointing
-    disappointment do does else even ever every everyone everything experience explain explained explaining
-    explains feedback feel feeling feelings for forward from frustrated frustrating frustration further
+    asked asking assist assistance assisting at attention be bear been being best but care carefully caring
+    cause caused chat clarification clarify colleague colleagues concern concerned concerns confusion contact
+    contacted contacting conversation cooperation customer dear deeply detail details did difficult disappointed
+    disappointing disappointment do does else even ever every everyone everything experience explain explained
+    explaining explains feedback feel feeling feelings for forward from frustrated frustrating frustration further
     genuinely glad gladly good grateful gratitude great greetings happy hard hear heard hearing
     hello help helped helpful helping helps here hey hi honest honestly honesty hope hopes hoping how however i
     importance important in inconvenience inconvenienced inconvenient into is it its just kind kindest kindly
@@ -236,7 +294,8 @@ ENGLISH = Words(
             rf"{_GOOD} (?:with|for|about|on) (?:it|this|that|your|the|our)",
             r"(?:support|supports|supported|supporting|welcome|welcomes|welcomed|trust|trusts|value) "
             r"(?:it|this|that|your (?:request|order)|the (?:request|order))",
-            rf"(?:is|are|was|were|be|been|being) (?:{courtesy.VERY} )*(?:yours|with you|there|out|on it|in)",
+            rf"(?:is|are|was|were|be|been|being) (?:{courtesy.VERY} )*"
+            r"(?:yours|with you|there(?! anything else)|out|on it|in(?! more detail))",
             r"you (?:are|were) (?:all )?(?:good|fine|great)(?! to\b)", rf"{_GOOD} for you",
             r"there (?:is|are|was|were) (?:more|much|everything|everyone|another|others?|always|all)",
             r"(?<!\bif )there (?:is|are|was|were) something",
@@ -264,7 +323,12 @@ ENGLISH = Words(
             r"only (?:if|when|where|while|after|once|with|for|to|you|customers?)", r"(?:un)?less you",
             r"(?:so|as) long as", r"(?:you|customers?) (?:are|were) to", r"(?:you|customers?) (?:must|may|shall)",
         ),
+        *_pairs("outcome", *_HELPED),
+        *_pairs("blame", *_BLAME),
+        *_pairs("instruction", *_INSTRUCTION),
+        *_pairs("deed", *_DEED),
     ),
+    forbidden_openings=_OPENINGS,
     forbidden_words=_ENGLISH_WORDS,
     forbidden_stems=_ENGLISH_STEMS,
     squeezed=("refund", "reimburs", "approv", "chargeback", "moneyback", "entitle"),

@@ -13,8 +13,9 @@ def faults(run: Run) -> list[str]:
     buried = max((e.seq for e in rows if e.type == "data.erased"), default=0)
     for number, e in enumerate(rows, start=1):
         signed = signed_part(
-            run_id=str(run.pk), seq=e.seq, type_=e.type, at=clock.rfc3339(e.at), version=e.version, meta=e.meta
-        )
+            run_id=str(run.pk), seq=e.seq, type_=e.type, at=clock.rfc3339(e.at), version=e.version, span=e.span,
+            meta=e.meta,
+        )  # fmt: skip
         if (e.seq, e.prev) != (number, prev) or e.mac != chain_mac(signing_key()[1], prev, signed, e.digest):
             found.append(f"{e.seq}: mac")
         whole = e.digest == payload_digest(e.salt, e.payload)

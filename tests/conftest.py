@@ -97,11 +97,12 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
     """The test database without what blocks Django's flush: the token table that ours replaces on PostgreSQL, the
-    trigger that keeps every decision on SQLite, where a flush deletes rows."""
+    triggers that keep decisions and changes of shadow mode on SQLite, where a flush deletes rows."""
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         cursor.execute("DROP TABLE IF EXISTS knox_authtoken")
         if connection.vendor == "sqlite":
             cursor.execute("DROP TRIGGER IF EXISTS approvals_decision_kept")
+            cursor.execute("DROP TRIGGER IF EXISTS tenants_shadowchange_kept")
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,9 @@ from agentsite import dbtime
 from agentsite.tenants import switches
 from agentsite.tenants.models import AgentProfile, Site, StaffTenant
 from approvals.models import Approval, Decision, Notice, Snooze
+from runs import evaluations
 from runs.admin.acts import ACTS
+from runs.evaluation import figures
 from runs.management import staff, tenancy
 from runs.models import (
     Attachment,
@@ -41,6 +43,7 @@ from runs.models import (
     Write,
 )
 from tests import approving
+from tests.evaluation.cases import case, result
 from tools.models import Breaker, PolicyDocument, PolicyIncident, PolicyPassage
 
 Json = dict[str, Any]
@@ -54,6 +57,7 @@ PARAMETER = re.compile(r"<(?:(\w+):)?(\w+)>")
 VALUES: dict[str, list[str]] = {
     "runs_run_act slug": sorted(ACTS), "approvals_approval_bulk act": ["reject", "assign"],
     "approvals_approval_evidence obs_id": ["obs_1", "obs_2"], "runs_run_prompt number": ["1", "2"],
+    "runs_run_objective tenant_id": ["t_acme_in"], "runs_shadow_tenant tenant_id": ["t_acme_in"],
 }  # fmt: skip
 
 
@@ -77,6 +81,7 @@ def stage() -> User:
         _outside(run)
     _ended(ended)
     _beside(tenant.pk, lead)
+    _measured()
     switches.flip(tenant.pk, stop=True, by="ops_3", reason=HOSTILE)
     return lead
 
@@ -200,6 +205,13 @@ def _beside(tenant_id: str, lead: User) -> None:
         object_repr=HOSTILE[:200], action_flag=CHANGE, change_message=HOSTILE,
     )  # fmt: skip
     StaffTenant.objects.get_or_create(user=lead, tenant_id=tenant_id)
+
+
+def _measured() -> None:
+    """An evaluation of a route whose every text is hostile."""
+    bad = case(SHORT[:80], "forbidden", title=HOSTILE, said=HOSTILE, forbidden=[HOSTILE], tags=[SHORT])
+    counted = figures.figures([bad])
+    evaluations.store(result(route=SHORT, answered=(SHORT,), cases=[bad], figures=counted), by=HOSTILE[:200])
 
 
 # --- every address -----------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ HOST = "127.0.0.1"
 PORTS = range(20000, 32768)
 """Below the ports that systems give to clients: while a server is down, no client's own end can sit on its port."""
 
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.02, 0.25
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -72,12 +74,13 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
-    """Whether `holds` became true within the limit."""
-    deadline = time.monotonic() + limit_s
+    """Whether `holds` became true within the limit. Looks ever less often: a look may cost a connection."""
+    deadline, pause_s = time.monotonic() + limit_s, FIRST_PAUSE_S
     while not holds():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.25, MOST_PAUSE_S)
     return True
 
 

@@ -25,7 +25,9 @@ from agentsite.tenants.models import visible_tenants
 from agentsite.text import visible
 from approvals import labels
 from runs import reply, store
-from runs.admin import acts, bulk, files, lists, page, prompts, writes
+from runs.admin import acts, bulk, files, lists, page, prompts, slo, tail, writes
+from runs.admin import evaluations as evaluations
+from runs.admin import shadow as shadow
 from runs.admin import webhooks as webhooks
 from runs.admin.columns import RunColumns
 from runs.models import OPEN_WRITES, Run, Turn, Write
@@ -79,6 +81,9 @@ class RunAdmin(RunColumns, ReadOnly):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         own = [
+            path("slo/", view(partial(slo.page, self)), name="runs_run_slo"),
+            path("slo/<slug:tenant_id>/objective/", view(partial(slo.objective, self)), name="runs_run_objective"),
+            path("tail/", view(partial(tail.page, self)), name="runs_run_tail"),
             path("<path:object_id>/act/<slug:slug>/", view(self.act_view), name="runs_run_act"),
             path("<path:object_id>/prompt/<int:number>/", view(self.prompt_view), name="runs_run_prompt"),
             path("<path:object_id>/now/", view(self.now_view), name="runs_run_now"),

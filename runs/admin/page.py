@@ -12,7 +12,7 @@ from agentsite.text import visible
 from approvals import labels
 from approvals.models import Approval, Decision
 from runs import budgets, reply, store
-from runs.admin import spans, waterfall, wording
+from runs.admin import shadow, spans, waterfall, wording
 from runs.models import (
     LIVE_VALUES,
     Draft,
@@ -21,6 +21,7 @@ from runs.models import (
     Input,
     Observation,
     Run,
+    Shadow,
     Turn,
     Webhook,
     Write,
@@ -59,7 +60,8 @@ def stamp(run: Run) -> str:
     """Changes whenever something that the page shows has changed, but for the clock."""
     draft = Draft.objects.filter(run=run).values_list("at", flat=True).first()
     held = run.lease_token is not None
-    parts = [run.version, run.last_seq, int(held), run.due_at, run.approval_id, draft, _decided(run)]
+    compared = Shadow.objects.filter(pk=run.pk).values_list("compared_at", flat=True).first()
+    parts = [run.version, run.last_seq, int(held), run.due_at, run.approval_id, draft, _decided(run), compared]
     return "/".join(str(part) for part in parts)
 
 
@@ -101,7 +103,7 @@ def build(run: Run) -> dict[str, Any]:
         "timeline": [_told(e, run) for e in newest], "told": reply.customer_message(store.story(run_id)),
         "feedback": Feedback.objects.filter(run=run).first(),
         "webhooks": list(Webhook.objects.filter(run=run).defer("body").order_by("seq")[:MAX_WEBHOOKS]),
-        "lives": lives(run), "stamp": stamp(run), "standing": list(wording.standing(run)),
+        "lives": lives(run), "stamp": stamp(run), "standing": list(wording.standing(run)), "shadow": _shadow(run),
     }  # fmt: skip
     return shown | _waterfall(run, shown, newest, [t.turn for t in shown["turns"]])
 
@@ -114,6 +116,15 @@ def _waterfall(run: Run, shown: dict[str, Any], newest: Sequence[Event], turns: 
     now = run.completed_at or dbtime.now()
     drawn = waterfall.draw(spans.of(rows), run.created_at, now)
     return {"waterfall": drawn, "later": spans.after_the_end(newest)}
+
+
+def _shadow(run: Run) -> Json | None:
+    """Whether the run only proposes, or ended as a proposal, and what that came to."""
+    row = Shadow.objects.filter(pk=run.pk).first()
+    if row is None:
+        return {"verdict": ""} if _contract(run).get("shadow") is True else None
+    told = {"verdict": shadow.name(row.verdict), "tone": shadow.TONES[row.verdict], "why": shadow.why(row)}
+    return {**told, "proposed": shadow.proposed(row), "did": shadow.did(row)}
 
 
 def _draft(run: Run) -> Draft | None:

@@ -15,7 +15,8 @@ EVENT = {
     "model.called": "Model asked", "model.replied": "Model answered", "model.invalid": "Answer not usable",
     "model.failed": "Model gave no answer", "model.escalated": "Model asked for a person",
     "route.switched": "Next model tried", "route.passed_over": "Model passed over", "tool.observed": "Read",
-    "tool.error": "Read failed", "evidence.found": "Evidence for the request found", "gate.decided": "Gate decided",
+    "tool.error": "Read failed", "evidence.found": "Evidence for the request found",
+    "evidence.compared": "Old evidence read again", "gate.decided": "Gate decided",
     "approval.requested": "A person was asked",
     "approval.decided": "A person decided", "approval.expired": "Approval expired, undecided",
     "approval.void": "Approval void", "write.intent": "Refund recorded, to be sent",
@@ -26,6 +27,7 @@ EVENT = {
     "reply.sent": "Reply sent", "reply.rejected": "Draft of the reply dropped", "customer.told": "Customer told",
     "customer.asked": "Customer asked", "message.received": "Customer wrote", "cancel.requested": "Cancel asked for",
     "reminder": "Model reminded", "loop.stopped": "Repetition stopped", "notice": "Note",
+    "shadow.proposed": "Proposed in shadow mode",
 }  # fmt: skip
 NEXT = {
     "accepted": "Nothing was done yet; a worker takes it up by itself.",

@@ -41,8 +41,8 @@ class Shop:
 class Staff:
     """The approver, signed in through the console's own page; answers whatever is asked with yes."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, username: str = APPROVER) -> None:
+        self._url, self._username = url, username
         self._cookies: dict[str, str] = {}
 
     def approve_all(self) -> int:
@@ -74,7 +74,7 @@ class Staff:
         form = _cookies(calls.call("GET", page))
         if "csrftoken" not in form:
             raise calls.NoAnswer("the sign-in page came without its form")
-        fields = {"username": APPROVER, "password": PASSWORD, "csrfmiddlewaretoken": form["csrftoken"]}
+        fields = {"username": self._username, "password": PASSWORD, "csrfmiddlewaretoken": form["csrftoken"]}
         headers = {"Cookie": _cookie(form), "Content-Type": "application/x-www-form-urlencoded"}
         reply = calls.send("POST", page, headers, urlencode({**fields, "next": "/admin/"}).encode())
         if reply.status != 302:

@@ -21,8 +21,9 @@ Moment = Literal[
     "awaiting_approval", "approval_expired", "waiting_reply", "waiting_dependency", "executing", "executed"
 ]
 Deed = Literal[
-    "approve", "reject", "message", "cancel", "ask_again", "seed", "faults", "refund_beside", "withdraw_policy", "wait"
-]
+    "approve", "reject", "message", "cancel", "ask_again", "seed", "faults", "refund_beside", "settle",
+    "withdraw_policy", "wait",
+]  # fmt: skip
 
 
 class Thresholds(Paper):
@@ -77,9 +78,11 @@ class Policy(Paper):
 class Act(Paper):
     """Once the run stands at `when` for the n-th time (`nth`), somebody does this; acts go in their order.
 
-    `approve` and `reject` (`text`: the reason) are staff's, `large` by two different people; `message` (`text`) and
-    `cancel` the client's; `ask_again` staff's; `seed`, `faults` and `refund_beside` (`body`: that of the control's
-    path) happen in the business system; `withdraw_policy` (`text`: ID@vN); `wait` does nothing but let time pass.
+    `approve` and `reject` (`text`: the reason) are staff's, `large` by two different people; where the scenario expects
+    or allows refunds, whoever approves looks whether the action is one of them, and else rejects it. `message` (`text`)
+    and `cancel` are the client's, `ask_again` staff's. `seed`, `faults` and `refund_beside` (`body`: that of the
+    control's path) happen in the business system; `settle`: every refund pending there goes to the state `text`
+    (succeeded). `withdraw_policy` (`text`: ID@vN); `wait` does nothing but let time pass.
     """
 
     when: Moment
@@ -125,7 +128,11 @@ class Expected(Paper):
 
 
 class Scenario(Paper):
-    """`profile` are changes to the default tenant's profile, field by field at the top level."""
+    """`profile` are changes to the default tenant's profile, field by field at the top level.
+
+    Of its `commerce` only what the business system promises may be said (`honours_keys`, `key_life_s`, `settle_s`):
+    where it is, and its credentials, are the evaluation's. Unsaid, keys are honoured and it settles within 1 second.
+    """
 
     id: Slug
     title: str

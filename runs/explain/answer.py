@@ -12,7 +12,7 @@ from typing import Any
 from agentsite import clock, money
 from agentsite.text import visible
 from approvals import labels
-from runs.explain.values import Answered, Asked, Gated, Wrote
+from runs.explain.values import Answered, Asked, Gated, Wrote, saying
 from runs.states import TERMINAL
 from runs.story import Story, StoryOrder
 
@@ -90,8 +90,7 @@ def _allowed(w: Wrote, rested: Gated | None, asked: Asked | None) -> str:
 
 def _approved_by(d: Answered, action_hash: str) -> str:
     what = f"exactly this action ({labels.short_hash(action_hash)})" if action_hash else "it"
-    why = f", saying “{visible(d.reason)}”" if d.reason else ""
-    return f"{visible(d.by)} approved {what} on {_moment(d.at)}{why}"
+    return f"{visible(d.by)} approved {what} on {_moment(d.at)}{saying(d.reason)}"
 
 
 def _sending(w: Wrote) -> str:
@@ -154,7 +153,7 @@ def _by_people(asked: Asked) -> str:
 
 
 def _rejected_by(d: Answered) -> str:
-    return f"{visible(d.by)} rejected it on {_moment(d.at)}, saying “{visible(d.reason)}”"
+    return f"{visible(d.by)} rejected it on {_moment(d.at)}{saying(d.reason)}"
 
 
 def _denied(gated: Gated) -> str:

@@ -98,14 +98,16 @@ def _reads(record: Record) -> tuple[Read, ...]:
 
 
 def _read(o: SeenObservation, until: datetime) -> Read:
-    age_s = (until - o.fetched_at).total_seconds()
+    read_at = clock.rfc3339(o.fetched_at)
+    age_s = (until - clock.parse_rfc3339(read_at)).total_seconds()  # as it is told: a log knows no finer time
     return Read(
-        obs_id=o.obs_id, span=o.span, source=o.source, kind=o.kind, fact=_fact(o), content_hash=o.content_hash,
-        fetched_at=clock.rfc3339(o.fetched_at), age_s=round(age_s, 1) if age_s >= 0 else None,
+        obs_id=o.obs_id, span=o.span, source=o.source, kind=o.kind, fact=fact(o), content_hash=o.content_hash,
+        fetched_at=read_at, age_s=round(age_s, 1) if age_s >= 0 else None,
     )  # fmt: skip
 
 
-def _fact(o: SeenObservation) -> str:
+def fact(o: SeenObservation) -> str:
+    """What an observation says, in one sentence."""
     if o.erased:
         return "erased; the hash of it remains"
     content = o.content if isinstance(o.content, dict) else {}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+from agentsite.text import visible
+from runs import loglines
 from tools.contracts import Json
 
 
@@ -139,6 +141,67 @@ class Explanation:
     erased: Mapping[str, str] = field(default_factory=dict)
     """When a class of the run's data was erased, by class."""
 
+    def without_words(self) -> Explanation:
+        """The part that a log carries too: ids, slugs, amounts, numbers, hashes, times and who decided.
+
+        `why RUN` and `why --from-logs` agree on it. How old a read was is said where a gate decided on it.
+        """
+        said = [d.reason for a in self.approvals for d in (*a.decisions, *a.turned_down)]
+        return replace(
+            self, versions=loglines.spoken(self.versions), asked_by="", actor={}, goal="", customer_message="",
+            reads=tuple(_read(r, aged=bool(self.gate)) for r in self.reads),
+            proposals=tuple(_proposed(p) for p in self.proposals), gate=tuple(_gated(g) for g in self.gate),
+            approvals=tuple(_asked(a) for a in self.approvals), writes=tuple(_wrote(w) for w in self.writes),
+            verification=loglines.verification(self.verification), reply=None if self.reply is None else "",
+            answer=_unsaid(self.answer, said), erased=dict.fromkeys(self.erased, ""),
+        )  # fmt: skip
+
     def wire(self) -> Json:
         """The same as JSON values."""
         return asdict(self)
+
+
+# --- what a log carries ----------------------------------------------------------------------------------------
+
+
+def saying(reason: str) -> str:
+    """How the answer quotes a person's reason."""
+    return f", saying “{visible(reason)}”" if reason and reason != loglines.OMITTED else ""
+
+
+def _unsaid(answer: str, reasons: list[str]) -> str:
+    for words in filter(None, map(saying, reasons)):
+        answer = answer.replace(words, "")
+    return answer
+
+
+def _read(r: Read, *, aged: bool) -> Read:
+    return replace(
+        r, fact=r.fact if loglines.has_fact(r.kind, r.source) else "", age_s=r.age_s if aged else None
+    )  # fmt: skip
+
+
+def _proposed(p: Proposed) -> Proposed:
+    calls = tuple(loglines.calls(p.calls))
+    draft = None if p.draft is None else ""
+    return replace(p, route=_slug(p.route), model=_slug(p.model), calls=calls, draft=draft)
+
+
+def _slug(text: str) -> str:
+    return loglines.value(text) or ""
+
+
+def _gated(g: Gated) -> Gated:
+    return replace(g, action=loglines.action(g.action), checks=tuple(loglines.checks(g.checks)), facts={})
+
+
+def _asked(a: Asked) -> Asked:
+    decisions, turned_down = (
+        tuple(replace(d, reason="") for d in rows) for rows in (a.decisions, a.turned_down)
+    )  # fmt: skip
+    return replace(a, void_reason=_slug(a.void_reason), decisions=decisions, turned_down=turned_down)
+
+
+def _wrote(w: Wrote) -> Wrote:
+    looks = tuple({name: loglines.value(found) for name, found in look.items()} for look in w.look_ups)
+    return replace(w, look_ups=looks, verification=loglines.verification(w.verification))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from agentsite import env
 from runs.contracts import LLMTurnResult, Prompt
 from runs.errors import ModelRefused
-from runs.inference import offline, scripted
+from runs.inference import obedient, offline, scripted
 from runs.inference.dialects import BY_PROVIDER
 from runs.inference.dialects.answers import tokens
 from runs.inference.dialects.dialect import Asked, Fold
@@ -92,10 +92,11 @@ def _key(provider: str) -> str:
 
 
 def _offline(model: str, prompt: Prompt, timeout_s: float, should_stop: Callable[[], bool]) -> LLMTurnResult:
-    if model != offline.MODEL:
-        raise _refused("unknown_model", f"offline:{model}: the offline model is {offline.MODEL}")
-    text = offline.answer(prompt)
-    return _counted(LLMTurnResult(text=text, model=offline.MODEL, raw=text), prompt)
+    think = OFFLINE.get(model)
+    if think is None:
+        raise _refused("unknown_model", f"offline:{model}: the offline models are {', '.join(sorted(OFFLINE))}")
+    text = think(prompt)
+    return _counted(LLMTurnResult(text=text, model=model, raw=text), prompt)
 
 
 def _scripted(path: str, prompt: Prompt, timeout_s: float, should_stop: Callable[[], bool]) -> LLMTurnResult:
@@ -114,5 +115,7 @@ def _refused(slug: str, note: str) -> ModelRefused:
     return error
 
 
+# What `offline:NAME` names: the investigator for work, the obedient model for tests of attacks.
+OFFLINE: dict[str, Callable[[Prompt], str]] = {offline.MODEL: offline.answer, obedient.MODEL: obedient.answer}
 # Models within this process: model name, prompt, timeout in seconds and whether to stop in, one turn out.
 DIALECTS: dict[str, Dialect] = {"offline": _offline, "scripted": _scripted}

@@ -81,10 +81,11 @@ class Verdict:
 def answer(prompt: Prompt) -> str:
     """One turn in the output contract: reads, one write, or a final. A pure function of the prompt."""
     seen = read(prompt)
-    return json.dumps(_decide(seen, frozenset(t.name for t in prompt.tools)), ensure_ascii=False)
+    return json.dumps(decide(seen, frozenset(t.name for t in prompt.tools)), ensure_ascii=False)
 
 
-def _decide(seen: Seen, tools: frozenset[str]) -> Any:
+def decide(seen: Seen, tools: frozenset[str]) -> Any:
+    """The turn itself, where the prompt's text has been read already."""
     stopped = _turned_down(seen)
     if stopped:
         return _final(THANKS if _moved(seen) else STOPPED, [stopped.obs_id])

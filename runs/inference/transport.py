@@ -96,7 +96,7 @@ def _count_tokens(provider: str, turn: LLMTurnResult) -> None:
 
 def _asked_once(dialect: Dialect, asked: Asked, provider: Provider, post: Post) -> LLMTurnResult:
     accept = "text/event-stream, application/json" if asked.stream else "application/json"
-    headers = {"Content-Type": "application/json", "Accept": accept, **dialect.headers(provider.key)}
+    headers = {"Content-Type": "application/json", "Accept": accept, **_trace(), **dialect.headers(provider.key)}
     # ASCII escapes: a prompt with a lone surrogate is still a request, and never an exception.
     body = json.dumps(dialect.body(asked), separators=(",", ":")).encode()
     url = dialect.endpoint(provider.base_url)
@@ -108,6 +108,12 @@ def _asked_once(dialect: Dialect, asked: Asked, provider: Provider, post: Post) 
     except WireFailed as failed:
         raise ModelUnavailable(failed.slug) from None
     return _redacted(turn, provider.key)
+
+
+def _trace() -> dict[str, str]:
+    """The run's trace and the span of this turn, where the call is made for a run."""
+    parent = telemetry.traceparent()
+    return {"traceparent": parent} if parent else {}
 
 
 def _turn(dialect: Dialect, answering: Answering, provider: Provider) -> LLMTurnResult:

@@ -11,12 +11,16 @@ from django.db import DatabaseError, InterfaceError
 from runs.management import schema
 
 INTERRUPTED = 130
+OUR_CHECKS = ["agentsite"]
+"""What a command is held to before it runs. Django's own checks load every page of the site, which takes most of a
+command's time: they are `manage.py check`, and those of the processes that serve pages."""
 
 
 class SiteCommand(BaseCommand):
     """A command that says what is wrong with the database instead of showing where our code noticed."""
 
     needs_database = True
+    requires_system_checks = OUR_CHECKS
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         _print_anywhere()

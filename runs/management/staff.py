@@ -14,14 +14,25 @@ APPROVERS, SENIOR, OPERATORS, AUDITORS = "approvers", "senior approvers", "opera
 VIEWS = (
     "approvals.view_approval", "approvals.view_decision", "runs.view_run", "runs.view_event", "runs.view_write",
     "runs.view_observation", "runs.view_turn", "runs.view_webhook", "approvals.view_notice", "tenants.view_tenant",
-    "tools.view_policydocument", "tools.view_policyincident",
+    "tools.view_policydocument", "tools.view_policyincident", "runs.view_shadow",
 )  # fmt: skip
-READ_ONLY = ("runs.view_attempt", "runs.view_qualification", "tenants.view_agentprofile", "tools.view_breaker")
+READ_ONLY = (
+    "runs.view_attempt", "runs.view_qualification", "tenants.view_agentprofile", "tools.view_breaker",
+    "runs.view_evaluation",
+)  # fmt: skip
 CLOSES = "tools.change_policyincident"
 GROUPS: dict[str, tuple[str, ...]] = {
     APPROVERS: (*VIEWS, "approvals.decide_approval"),
     SENIOR: (*VIEWS, "approvals.decide_approval", "approvals.decide_large_approval"),
-    OPERATORS: (*VIEWS, "runs.operate_run", "runs.settle_write", "runs.pause_tenant", "tools.view_breaker", CLOSES),
+    OPERATORS: (
+        *VIEWS,
+        "runs.operate_run",
+        "runs.settle_write",
+        "runs.pause_tenant",
+        "tools.view_breaker",
+        CLOSES,
+        "runs.view_evaluation",
+    ),
     AUDITORS: (*VIEWS, *READ_ONLY),
 }
 SETTLE = "runs.settle_write"

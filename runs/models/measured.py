@@ -46,7 +46,9 @@ class Evaluation(models.Model):
 class Shadow(models.Model):
     """What a run in shadow mode proposed instead of writing, and what staff did then (M110).
 
-    `proposed` is `{tool, args}`, null where it proposed no write; `staff` the refunds that were made beside us.
+    `proposed` is `{tool, args}` with ids and amount alone, null where it proposed no write. `staff` is `{refunds, why,
+    over}`: the refunds that were made beside us, the verdict's slug of why, and the money that we would have refunded
+    and staff did not. `compare_at` null: nothing more is compared.
     """
 
     run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="shadow")
@@ -67,7 +69,10 @@ class Shadow(models.Model):
             models.Index(fields=["compare_at"], name="shadow_to_compare", condition=Q(compare_at__isnull=False)),
             models.Index(fields=["tenant_id", "-at"], name="shadow_newest"),
         ]
+        permissions = [("leave_shadow", "Can end a tenant's shadow mode, so that its agent writes")]
         default_permissions = ("view",)
+        verbose_name = "proposal in shadow mode"
+        verbose_name_plural = "proposals in shadow mode"
         ordering = ["-at"]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentsite import prices
+from agentsite import prices, telemetry
 from runs import budgets, sizes
 from runs import prompt as prompts
 from runs.contracts import LLMTurnResult, ModelCall, NewEvent, Prompt, RunState, Spent, ToolSchema
@@ -136,7 +136,8 @@ class _Asking:
         began = self._ports.monotonic()
         try:
             self._ports.leave_database()
-            result = self._ports.complete(self._call_of(route, room.max_output_tokens))
+            with telemetry.context(span=self._span):
+                result = self._ports.complete(self._call_of(route, room.max_output_tokens))
         except ModelError as failed:
             self._failed(route, failed, round((self._ports.monotonic() - began) * 1000))
             return None

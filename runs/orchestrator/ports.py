@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentsite import clock, env
-from agentsite.tenants import switches
+from agentsite.tenants import shadowing, switches
 from runs import backends, qualification, store
 from runs.contracts import LLMTurnResult, ModelCall
 from runs.orchestrator import calling
@@ -40,6 +40,10 @@ from tools.policy import freshness, search
 
 def _runs_on() -> float | None:
     return None
+
+
+def _never(_tenant_id: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,8 @@ class Ports:
     """(tenant, customer, order, currency, key of a write that is left out)"""
     held_s: Callable[[], float | None] = _runs_on
     """Seconds to hold a model call back while the site's stop switch is thrown; None: it is not (M119)"""
+    in_shadow: Callable[[str], bool] = _never
+    """Whether a tenant is in shadow mode at this moment (M110)"""
 
 
 def _qualification(agent: str, route: str, answered_model: str, manual_allowed: bool) -> int | None:
@@ -109,4 +115,5 @@ LIVE = Ports(
     run_write=dispatcher.run_write, search=_search, cases=cases.like, session=cases.of_session,
     policy_state=freshness.policy_state, read_epoch=store.read_epoch,
     own_writes=store.own_writes, used_so_far=_used_so_far, held_s=switches.hold_s,
+    in_shadow=shadowing.stands,
 )  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentsite import clock
 from agentsite.money import parse as parse_money
-from runs import evidence, precheck
+from runs import evidence, numbering, precheck
 from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
-from runs.orchestrator import endings, people, resting
+from runs.orchestrator import endings, fresh, people, resting
 from runs.orchestrator.pauses import park, wait_s, waited_too_long
 from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import qualified
@@ -33,10 +34,10 @@ def reads(run: RunState, ports: Ports) -> Outcome:
     down = [r for r in results if not r.ok and r.retryable]
     if down and run.status is not Status.VERIFIED:
         return _outage(run, results, refusals, said, down, ports)
-    spans = len([o for o in run.observations if o.span.startswith("t")])
+    spans = numbering.taken(run)
     seen = tuple(_seen(r, f"t{spans + n}") for n, r in enumerate(results, start=1))
     found: dict[str, Any] = {
-        "observations": (*seen, *refusals), "events": _read_events(results), "active_ms": took,
+        "observations": (*seen, *refusals), "events": _read_events(results, seen), "active_ms": took,
     }  # fmt: skip
     if run.status is not Status.VERIFIED and resting.abstains(run, seen, ports):
         return endings.escalate(run, "policy_stale", **people.beside(said, **found))
@@ -89,12 +90,13 @@ def _outage(
     ports: Ports,
 ) -> Outcome:
     """Keep what was read, remember what was not; those calls stay unanswered and are made again."""
-    spans = len([o for o in run.observations if o.span.startswith("t")])
+    spans = numbering.taken(run)
     good = [r for r in results if r not in down]
     seen = [_seen(r, f"t{spans + n}") for n, r in enumerate(good, start=1)]
+    told = _read_events(results, seen)
     if run.retries == 0:
         seen += [NewObservation(kind="error", source=r.tool, content=r.content, args=r.args) for r in down]
-    more = people.beside(said, observations=(*seen, *refusals), events=_read_events(results))
+    more = people.beside(said, observations=(*seen, *refusals), events=told)
     if said.rejected:
         more["repairs"] = run.repairs + 1
     if waited_too_long(run, ports.settings()):
@@ -110,12 +112,15 @@ def _seen(r: ReadResult, span: str) -> NewObservation:
     )  # fmt: skip
 
 
-def _read_events(results: tuple[ReadResult, ...]) -> tuple[NewEvent, ...]:
+def _read_events(results: Sequence[ReadResult], seen: Sequence[NewObservation]) -> tuple[NewEvent, ...]:
+    """An event a read; one that was not observed has no span yet, it is made again."""
+    spans = {o.call_id: o.span for o in seen}
     return tuple(
         NewEvent(
             type="tool.observed" if r.ok else "tool.error",
             meta={"tool": r.tool, "call": r.call_id, "took_ms": r.took_ms} | ({} if r.ok else {"error": _slug(r)}),
             payload={"args": r.args},
+            span=spans.get(r.call_id),
         )
         for r in results
     )
@@ -184,14 +189,21 @@ def gate_write(run: RunState, ports: Ports) -> Outcome:
         return endings.escalate(run, "approval_invalid")
     started = ports.monotonic()
     try:
-        case = case_of(run, pending, ports)
-        ports.leave_database()
-        decision = gate.evaluate(case, ports.read_facts)
+        decision, found = judge(run, pending, ports)
     except ReadFailed as error:
         return unreachable(run, error, ports)
     took = round((ports.monotonic() - started) * 1000)
-    decision_id = f"{run.run_id}:{pending.call_id}:{run.version}"
-    return answered(run, pending, decision, decision_id, took)
+    return answered(run, pending, decision, found, took)
+
+
+def judge(run: RunState, pending: PendingAction, ports: Ports) -> tuple[Decision, fresh.Found]:
+    """The gate's decision on the facts of now; what it does not deny rests on evidence that was read again, where that
+    was long ago (M123). Raises ReadFailed."""
+    case = case_of(run, pending, ports)
+    ports.leave_database()
+    decision = gate.evaluate(case, ports.read_facts)
+    found = fresh.compare(run, pending, ports) if decision.kind != "deny" else ()
+    return fresh.judged(decision, found), found
 
 
 def unreachable(run: RunState, error: ReadFailed, ports: Ports) -> Outcome:
@@ -202,8 +214,9 @@ def unreachable(run: RunState, error: ReadFailed, ports: Ports) -> Outcome:
     return park(run, "business_system", wait_s(run, ports.settings(), error.retry_after_s), events=events)
 
 
-def answered(run: RunState, pending: PendingAction, decision: Decision, decision_id: str, took: int) -> Outcome:
+def answered(run: RunState, pending: PendingAction, decision: Decision, found: fresh.Found, took: int) -> Outcome:
     """The gate's decision as an outcome; used for a first proposal and when staff ask again."""
+    decision_id = f"{run.run_id}:{pending.call_id}:{run.version}"
     event = decided(decision, pending, decision_id)
     released = _ruled(pending, decision, decision_id)
     if decision.kind == "allow":
@@ -213,6 +226,11 @@ def answered(run: RunState, pending: PendingAction, decision: Decision, decision
             on=On.GATE_NEEDS_APPROVAL, events=(event,), pending=released, active_ms=took, repairs=0, retries=0,
             approval=approval_for(run, released, decision), waiting_for="approval",
             due_in_s=float(run.contract.approval_ttl_s),
+        )  # fmt: skip
+    if decision.rule == fresh.CHANGED:  # no mistake of the model's, so it costs it no repair
+        return Outcome(
+            on=On.GATE_DENIED, events=(event,), observations=fresh.notes(pending, found), clear_pending=True,
+            active_ms=took, retries=0,
         )  # fmt: skip
     return _denied(run, pending, decision, event, took)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runs.contracts import Intent, NewEvent, NewObservation, Outcome, PendingAction, RunState
-from runs.orchestrator import endings, proposals
+from runs.orchestrator import endings, fresh, proposals, shadowing
 from runs.orchestrator.later import Later
 from runs.orchestrator.ports import Ports
 from runs.orchestrator.turns import qualified
@@ -35,14 +35,47 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
         case = proposals.case_of(run, pending, ports)
         ports.leave_database()
         released = gate.release(case, ticket, decision_id=pending.decision_id, read=ports.read_facts)
+        found = fresh.compare(run, pending, ports) if _rests(released) else ()
     except ReadFailed as error:
         return proposals.unreachable(run, error, ports)
+    if _moved(run, ticket, released, found):
+        return _not_true_any_more(run, pending, found)
     if isinstance(released, Withheld):
-        return _withheld(run, pending, released)
+        return _withheld(run, pending, _noted(released, found))
     if ticket is None and _was_asked(run, pending):
         # A person was asked and the yes is gone: that nobody would be asked today is a new decision, on a new proposal.
         return proposals.superseded(run, pending)
-    return _intend(run, pending, released, qualified(run, ports), needs_person=ticket is not None)
+    outcome = _intend(run, pending, released, qualified(run, ports), needs_person=ticket is not None)
+    return replace(outcome, events=fresh.event(found))
+
+
+def _rests(released: Release | Withheld) -> bool:
+    """Whether something is about to be done, or asked, on the evidence of this action."""
+    return isinstance(released, Release) or released.kind == "ask_afresh"
+
+
+def _moved(run: RunState, ticket: ApprovalTicket | None, released: Release | Withheld, found: fresh.Found) -> bool:
+    """Whether the evidence is not true any more. Nobody's yes and a new question rest on every word of it; a yes stands
+    where no more than words moved, or what the review page showed him as moved before he said it."""
+    if ticket is None or isinstance(released, Withheld):
+        return any(one.changed for one in found)
+    shown = run.approval.shown_changes if run.approval else ()
+    return any(one.sways(shown) for one in found)
+
+
+def _not_true_any_more(run: RunState, pending: PendingAction, found: fresh.Found) -> Outcome:
+    """Denied, an open approval void with it: the model proposes anew on what is true now."""
+    decided = proposals.decided(fresh.denied(found), pending, pending.decision_id)
+    return Outcome(
+        on=On.RELEASE_DENIED, events=(decided,), observations=fresh.notes(pending, found), clear_pending=True,
+        void_approval=fresh.CHANGED, retries=0,
+    )  # fmt: skip
+
+
+def _noted(withheld: Withheld, found: fresh.Found) -> Withheld:
+    """What is asked afresh, with the evidence that was read again for it."""
+    decision = withheld.decision
+    return replace(withheld, decision=fresh.judged(decision, found)) if decision is not None and found else withheld
 
 
 def _was_asked(run: RunState, pending: PendingAction) -> bool:
@@ -144,6 +177,8 @@ def intent_lost(run: RunState, which: str) -> Outcome | Later | None:
         return Later(due_in_s=max(RESTORED_HOLD_S, min(held / 4, MAX_HOLD_S)))
     pending = run.pending
     assert pending is not None
+    if which == "shadow":
+        return shadowing.proposed(run, pending)
     if which in ("epoch", "order_busy", "fenced"):
         return hold(run, HOLD_S, waiting_for="order", why=which)
     if which in ("paused", "restored", "tenant_hour"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from runs import numbering
 from runs.contracts import (
     NewEvent,
     NewObservation,
@@ -19,7 +20,7 @@ from runs.contracts import (
     WriteChange,
     pending_from_wire,
 )
-from runs.orchestrator import endings, proposals
+from runs.orchestrator import endings, proposals, shadowing
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import Ports
 from runs.states import On
@@ -85,8 +86,9 @@ def done(run: RunState, write: SeenWrite, refund: Refund, *, how: str, answer: s
         },
     )  # fmt: skip
     observations = () if _has_result(run, write) else (note,)
+    event = NewEvent(type=how, meta=meta, span=numbering.of_write(run, write.key))
     return Outcome(
-        on=On.WRITE_DONE, write=change, events=(NewEvent(type=how, meta=meta),), observations=observations,
+        on=On.WRITE_DONE, write=change, events=(event,), observations=observations,
         waiting_for="refund" if state == "pending" else None, retries=0,
     )  # fmt: skip
 
@@ -130,7 +132,7 @@ def _first_look(run: RunState, write: SeenWrite, settle_s: float) -> Outcome:
     change = WriteChange(key=write.key, state="unknown", absent=True)
     return Outcome(
         on=On.WRITE_UNDETERMINED, write=change, due_in_s=settle_s / 2 + 0.05,
-        events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": "absent_once"}),),
+        events=(_unknown(run, write, "absent_once"),),
     )  # fmt: skip
 
 
@@ -139,14 +141,19 @@ def _look_again(run: RunState, write: SeenWrite, wait_s: float) -> Outcome | Lat
         return Later(due_in_s=wait_s)
     return Outcome(
         on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown"), due_in_s=wait_s,
-        events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": "not_listed_yet"}),),
+        events=(_unknown(run, write, "not_listed_yet"),),
     )  # fmt: skip
 
 
 def _send_unsent(run: RunState, write: SeenWrite, ports: Ports) -> Outcome | Later | Send:
     """Prepared and never marked sent: proven never sent. Fresh intents go at once, older ones are released anew."""
     age = (run.now - write.intent_at).total_seconds()
-    if age <= ports.settings().LEASE_S / 2 and run.attempts <= 1 and not run.inputs:
+    if (
+        age <= ports.settings().LEASE_S / 2
+        and run.attempts <= 1
+        and not run.inputs
+        and not shadowing.applies(run, ports)
+    ):
         return Send()
     return _again(run, write, "never_sent", ports)
 
@@ -160,6 +167,9 @@ def _again(run: RunState, write: SeenWrite, why: str, ports: Ports) -> Outcome |
         if why == "keys_honoured":
             return _unproven(run, write, ports) or not_made(run, write, "proven_absent")
         return not_made(run, write, "cancelled" if endings.has(run, "cancel") else "not_sent_in_time")
+    if shadowing.applies(run, ports):
+        waits = _unproven(run, write, ports) if why == "keys_honoured" else None
+        return waits or shadowing.never_made(run, write, not_made(run, write, shadowing.REASON))
     pending = _pending_of(run, write)
     case = proposals.case_of(run, pending, ports, leave_out=write.key)
     try:
@@ -202,7 +212,8 @@ def not_made(run: RunState, write: SeenWrite, why: str, *, state: str = "not_sen
     """Proven that nothing was made, and nothing will be: the write closes, the model sees why."""
     content = {"error": "not_made", "rule": why}
     note = NewObservation(kind="denial", source=write.tool, content=content, call_id=write.call_id, args=write.args)
-    event = NewEvent(type="write.result", meta={"key": write.key, "state": state, "error": why})
+    meta = {"key": write.key, "state": state, "error": why}
+    event = NewEvent(type="write.result", meta=meta, span=numbering.of_write(run, write.key))
     return Outcome(
         on=On.WRITE_NOT_MADE, write=WriteChange(key=write.key, state=state, answer=answer), events=(event,),
         observations=(note,), clear_pending=True,
@@ -223,12 +234,12 @@ def _undetermined(
     if hopeless or waited > settings.RECONCILE_FOR_S:
         return endings.escalate(
             run, "outcome_unknown", write=WriteChange(key=write.key, state="unknown", look_in_s=3600.0),
-            events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),),
+            events=(_unknown(run, write, why),),
         )  # fmt: skip
     wait = min(max(settings.RETRY_S * 2 ** min(write.looks, 8), asked_s or 0.0), 60.0)
     return Outcome(
         on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown" if write.sent else write.state),
-        due_in_s=wait, events=(NewEvent(type="write.unknown", meta={"key": write.key, "error": why}),),
+        due_in_s=wait, events=(_unknown(run, write, why),),
     )  # fmt: skip
 
 
@@ -257,22 +268,26 @@ def send(run: RunState, release: Release, mark: SentMark, ports: Ports) -> Outco
     except Refused as refused:
         if any(a.sent_at is not None and a.number != mark.attempt for a in write.attempts):
             # This answer proves only that *this* call made nothing; an earlier one may have.
-            return _lost(write, refused.slug, ports)
+            return _lost(run, write, refused.slug, ports)
         return not_made(run, write, refused.slug, state="refused", answer=refused.slug)
     except OutcomeUnknown as unknown:
-        return _lost(write, unknown.slug, ports)
+        return _lost(run, write, unknown.slug, ports)
     took = round((ports.monotonic() - started) * 1000)
     outcome = done(run, write, answer.refund, how="write.result", answer="replayed" if answer.replayed else "made")
     return replace(outcome, active_ms=took)
 
 
-def _lost(write: SeenWrite, slug: str, ports: Ports) -> Outcome:
+def _lost(run: RunState, write: SeenWrite, slug: str, ports: Ports) -> Outcome:
     """Nobody knows yet: look it up in a moment."""
-    event = NewEvent(type="write.unknown", meta={"key": write.key, "error": slug})
     return Outcome(
         on=On.WRITE_UNDETERMINED, write=WriteChange(key=write.key, state="unknown", answer=slug),
-        due_in_s=min(1.0, ports.settings().RETRY_S), events=(event,),
+        due_in_s=min(1.0, ports.settings().RETRY_S), events=(_unknown(run, write, slug),),
     )  # fmt: skip
+
+
+def _unknown(run: RunState, write: SeenWrite, slug: str) -> NewEvent:
+    meta = {"key": write.key, "error": slug}
+    return NewEvent(type="write.unknown", meta=meta, span=numbering.of_write(run, write.key))
 
 
 def _release_of(run: RunState, write: SeenWrite) -> Release:

@@ -28,6 +28,11 @@ def settle(key: str, *, lease: str = "") -> str:
     found = settled.open_write(key, lease=lease)
     if found is None:
         return watch(key)
+    with telemetry.context(run_id=found.run_id, trace_id=found.trace_id, tenant=found.tenant_id):
+        return _looked(found)
+
+
+def _looked(found: settled.OpenWrite) -> str:
     backend, own = backend_of(found.tenant_id, found.agent), own_writes(found.tenant_id, found.write.order_id)
     if backend.url != found.write.origin:
         return _put_off(found, "other_backend")

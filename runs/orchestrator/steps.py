@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runs.contracts import Outcome, RunState
-from runs.orchestrator import endings, evidence_first, prechecks, proposals, releasing, sending, turns, verifying, waits
+from runs.orchestrator import (
+    endings,
+    evidence_first,
+    prechecks,
+    proposals,
+    releasing,
+    sending,
+    shadowing,
+    turns,
+    verifying,
+    waits,
+)
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import LIVE, Ports
 from runs.states import MODEL_TURN, On, Status
@@ -26,6 +37,10 @@ HANDLERS: dict[Status, Callable[[RunState, Ports], Handled]] = {
 
 def step(run: RunState, ports: Ports = LIVE) -> Handled:
     """One handler of the run's status. It writes nothing; what it returns is checkpointed by the caller."""
+    return shadowing.held_back(run, _handled(run, ports), ports)
+
+
+def _handled(run: RunState, ports: Ports) -> Handled:
     if run.attempts > ports.settings().MAX_STEP_ATTEMPTS and run.status not in (Status.EXECUTING, Status.EXECUTED):
         return _crash_loop(run)
     if endings.has(run, "escalate") and run.status not in (Status.EXECUTING, Status.EXECUTED, Status.VERIFIED):
@@ -36,6 +51,8 @@ def step(run: RunState, ports: Ports = LIVE) -> Handled:
         return _investigate(run, ports)
     if endings.has(run, "cancel") and run.status is Status.ACTION_PROPOSED:
         return endings.cancel(run)
+    if (ended := shadowing.stood(run, ports)) is not None:
+        return ended
     return HANDLERS[run.status](run, ports)
 
 

@@ -35,6 +35,7 @@ from tools.errors import InvalidArguments, UnknownTool
 
 EXCERPT = 400
 MAX_RETRY_AFTER_S = 3600.0
+OF_AN_END = ("reply.sent", "reply.rejected", "notice", "loop.stopped", "shadow.proposed")
 
 
 def model_turn(run: RunState, ports: Ports) -> Outcome:
@@ -232,7 +233,7 @@ def overtaken(outcome: Outcome) -> Outcome | None:
     """Model calls whose end of the run a door's input overtook: recorded and counted, not acted on."""
     if outcome.turn is None and not outcome.requests:
         return None
-    kept = tuple(e for e in outcome.events if e.type not in ("reply.sent", "reply.rejected", "notice", "loop.stopped"))
+    kept = tuple(e for e in outcome.events if e.type not in OF_AN_END)
     turn = outcome.turn
     if turn is not None:
         turn = replace(turn, error={"error": "overtaken_by_input"}, final=None, proposals=())

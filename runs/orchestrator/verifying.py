@@ -6,7 +6,7 @@ from datetime import datetime
 
 from agentsite import clock
 from agentsite.env import Environment
-from runs import verifier
+from runs import numbering, verifier
 from runs.contracts import Checked, NewEvent, Outcome, RunState, SeenWrite, WriteChange
 from runs.orchestrator import endings
 from runs.orchestrator.ports import Ports
@@ -57,7 +57,8 @@ def _later_or_give_up(
     run: RunState, write: SeenWrite, why: str, patience_s: float, since: datetime, settings: Environment
 ) -> Outcome:
     if (run.now - since).total_seconds() > patience_s:
-        event = NewEvent(type="write.unknown", meta={"key": write.key, "error": why})
+        meta = {"key": write.key, "error": why}
+        event = NewEvent(type="write.unknown", meta=meta, span=numbering.of_verification(run, write.key))
         return endings.escalate(run, "verification_inconclusive", events=(event,))
     return _later(run, None, settings)
 
@@ -83,7 +84,8 @@ def _judged(run: RunState, write: SeenWrite, checked: Checked) -> Outcome:
     state = "failed" if checked.verdict == "failed" else "confirmed"
     change = WriteChange(key=write.key, state=state, refund=checked.refund)
     meta = {"key": write.key, "verdict": checked.verdict, "refund_id": write.refund_id}
-    event = NewEvent(type="write.verified" if passed else "write.mismatch", meta=meta, payload=checked.record)
+    kind, span = "write.verified" if passed else "write.mismatch", numbering.of_verification(run, write.key)
+    event = NewEvent(type=kind, meta=meta, payload=checked.record, span=span)
     if not passed:
         meta["error"] = REASONS[checked.verdict]
         return endings.escalate(

@@ -11,7 +11,6 @@ from runs.orchestrator.pauses import back
 from runs.orchestrator.ports import Ports
 from runs.states import On
 from runs.store.admit import VOIDS_BY_MESSAGE
-from tools import gate
 from tools.errors import ReadFailed
 
 
@@ -108,14 +107,11 @@ def _ask_again(run: RunState, pending: PendingAction, ports: Ports) -> Outcome |
     if not proposals.fits(pending):
         return endings.escalate(run, "approval_invalid")
     try:
-        case = proposals.case_of(run, pending, ports)
-        ports.leave_database()
-        decision = gate.evaluate(case, ports.read_facts)
+        decision, found = proposals.judge(run, pending, ports)
     except ReadFailed as error:
         # The request of staff stays unread, so it is tried again.
         return Later(due_in_s=5.0) if error.retryable else endings.escalate(run, "dependency_unavailable")
-    decision_id = f"{run.run_id}:{pending.call_id}:{run.version}"
-    outcome = proposals.answered(run, pending, decision, decision_id, 0)
+    outcome = proposals.answered(run, pending, decision, found, 0)
     return replace(outcome, folded=_folded(run))
 
 

@@ -18,6 +18,11 @@ def watch(key: str) -> str:
     found = watched.watched(key)
     if found is None:
         return "closed"
+    with telemetry.context(run_id=found.run_id, trace_id=found.trace_id, tenant=found.tenant_id):
+        return _looked(found)
+
+
+def _looked(found: watched.Watched) -> str:
     backend, own = backend_of(found.tenant_id, found.agent), own_writes(found.tenant_id, found.write.order_id)
     if backend.url != found.write.origin:
         return _unanswered(found, "other_backend")

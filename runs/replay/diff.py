@@ -17,7 +17,7 @@ from runs.replay.record import Happened, Recorded, Step
 from runs.store import folding
 from tools.contracts import Json
 
-TIMED = frozenset({"took_ms", "wait_s", "at", "waited_ms", "read_at", "fetched_at"})
+TIMED = frozenset({"took_ms", "wait_s", "at", "waited_ms", "read_at", "fetched_at", "ages_s"})
 NUMBERS = frozenset({"checks", "facts", "numbers"})
 PROMPT = "prompt.built"
 
@@ -150,12 +150,13 @@ def _numbers(step: Step, events: Sequence[NewEvent]) -> Iterator[Difference]:
     made = {c["name"]: c.get("inputs", {}) for c in (now.payload or {}).get("checks", ())}
     for check in (then.payload or {}).get("checks", ()):
         if check["name"] in made:
-            yield from _fields(check["name"], check.get("inputs", {}), _plain(made[check["name"]]))
+            yield from _fields(check["name"], _timeless(check.get("inputs", {})), _plain(made[check["name"]]))
 
 
 def _plain(numbers: Json) -> Json:
     """As it reads after a journey through JSON: pairs are lists there."""
-    return {name: _timeless(value) if not isinstance(value, tuple) else list(value) for name, value in numbers.items()}
+    timeless: Json = _timeless(numbers)
+    return timeless
 
 
 def _prompt(step: Step, events: Sequence[NewEvent]) -> Iterator[Difference]:

@@ -14,7 +14,7 @@ from agentsite import clock, env
 from agentsite.canonical import canonical_text
 from agentsite.money import Money
 from approvals.models import Approval, Decision
-from runs import explain, reply
+from runs import reply
 from runs.backends import backend_of
 from runs.contracts import SeenObservation
 from runs.models import Attempt, Event, Input, Observation, Run, Turn, Write
@@ -28,12 +28,14 @@ PERIODS = (
     "LEASE_S", "RETRY_S", "PENDING_POLL_S", "MODEL_TIMEOUT_S", "WRITE_TIMEOUT_S", "RESEND_FOR_S", "RECONCILE_FOR_S",
     "VERIFY_FOR_S", "DEPENDENCY_FOR_S", "REPLY_FOR_S", "ASK_AGAIN_FOR_S", "MAX_STEP_ATTEMPTS", "MODEL_TRIES",
     "MODEL_MAX_OUTPUT_TOKENS", "MODEL_WINDOW_TOKENS", "MODEL_TAIL_TOKENS", "LOOP_REMIND_AT", "LOOP_STOP_AT",
-    "TOOLS_BLOCKED",
+    "TOOLS_BLOCKED", "EVIDENCE_FRESH_S",
 )  # fmt: skip
 
 
 def export(run: Run) -> Json:
     """The record of a run at this moment. Times are RFC 3339 in UTC, money is its wire object."""
+    from runs import explain  # which shows prompts by replaying what is exported here: whoever comes first, both load
+
     record = explain.read(run)
     return {
         "format": FORMAT, "schema": run.schema, "run": _run(run), "contract": run.contract, "settings": _settings(),
@@ -87,7 +89,7 @@ def _run(run: Run) -> Json:
         "verification": run.verification, "created_at": _time(run.created_at), "updated_at": _time(run.updated_at),
         "completed_at": _time(run.completed_at),
         "listed_from": _time(listed_from(run.restored_at, run.tenant_id, run.agent)),
-        "usage": _usage(run),
+        "usage": _usage(run), "last_seq": run.last_seq, "chain_head": run.chain_head,
     }  # fmt: skip
 
 
@@ -146,6 +148,7 @@ def _approval(a: Approval, decisions: tuple[Decision, ...]) -> Json:
         "expires_at": _time(a.expires_at), "decided_at": _time(a.decided_at), "decided_by": a.decided_by,
         "reason": a.reason, "execute_by": _time(a.execute_by), "ended_at": _time(a.ended_at),
         "void_reason": a.void_reason, "messages_shown": a.messages_shown,
+        **({"reread": a.reread} if a.reread else {}),
         "decisions": [_decision(d) for d in decisions if d.approval_id == a.id],
     }  # fmt: skip
 
@@ -182,7 +185,7 @@ def _attempt(a: Attempt) -> Json:
 def _event(e: Event) -> Json:
     return {
         "seq": e.seq, "type": e.type, "at": _time(e.at), "version": e.version, "span": e.span, "meta": e.meta,
-        "payload": e.payload, "digest": e.digest, "prev": e.prev, "mac": e.mac, "key_id": e.key_id,
+        "payload": e.payload, "salt": e.salt, "digest": e.digest, "prev": e.prev, "mac": e.mac, "key_id": e.key_id,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from agentsite import money
 from agentsite.clock import parse_rfc3339
 from agentsite.money import CurrencyMismatch, Money
 from runs.contracts import RunState, SeenWrite
-from runs.replay.record import Happened
+from runs.replay.record import Happened, Step
 from tools import rules
 from tools.contracts import Json, Order, OrderFacts, OwnWrite, Payment, PolicyState, Refund, UsedSoFar
 
@@ -32,6 +32,12 @@ def inputs_of(decided: Happened, check: str) -> Json:
 def ok(decided: Happened, check: str) -> bool | None:
     """A recorded check's verdict; None where it was not reached."""
     return next((c["ok"] for c in (decided.payload or {}).get("checks", ()) if c["name"] == check), None)
+
+
+def compared(step: Step) -> Json:
+    """What a step says of evidence that was read again: ids, ages, what of it changed; empty where none was."""
+    decided, told = step.first("gate.decided"), step.first("evidence.compared")
+    return told.meta if told is not None else inputs_of(decided, "evidence_fresh") if decided is not None else {}
 
 
 def signed(wire: Json) -> Money:

@@ -37,7 +37,8 @@ class Chance:
 
     `stored`: the action in the row was no longer the one that was proposed; `late`: its active time was used up;
     `away`: the look-up gave no answer; `withheld`: the facts of a re-release said no; `final`: the model refused for
-    good; `permitted`: who approved may still; `lost`: the intent's condition that did not hold.
+    good; `permitted`: who approved may still; `young`: its evidence was just young enough; `lost`: the intent's
+    condition that did not hold.
     """
 
     unseen: int = 0
@@ -48,6 +49,7 @@ class Chance:
     away: bool = False
     withheld: bool = False
     final: bool = False
+    young: bool = False
     lost: str | None = None
 
 
@@ -124,8 +126,17 @@ def view(run: RunState, record: Recorded, step: Step, chance: Chance) -> RunStat
     return replace(
         run, pending=pending_from_wire(stored) if stored else run.pending, now=now, inputs=seen, last_input_seq=last,
         attempts=chance.attempts, active_ms=deadline if chance.late else min(run.active_ms, deadline - 1),
-        approval=_approval(run.approval, record, now, chance) if run.approval else None,
+        approval=_approval(_kept(run.approval, step, chance), record, now, chance) if run.approval else None,
     )  # fmt: skip
+
+
+def void_unseen(step: Step, chance: Chance) -> bool:
+    """Whether the approval became void, with the first message of these, only after the handler had looked."""
+    return step.door_void and 0 < chance.unseen == len(step.inputs)
+
+
+def _kept(approval: SeenApproval, step: Step, chance: Chance) -> SeenApproval:
+    return replace(approval, status="pending") if void_unseen(step, chance) else approval
 
 
 def _looked_at(step: Step) -> datetime:
@@ -151,6 +162,7 @@ def _approval(kept: SeenApproval, record: Recorded, now: datetime, chance: Chanc
         decided_by=last["by"] if last else None, reason=last["reason"] if last else "", execute_by=execute_by,
         expired=kept.expires_at <= now, late=execute_by is not None and execute_by <= now,
         deciders_permitted=status == "approved" and chance.permitted, deciders=yes,
+        shown_changes=tuple((row.get("reread") or {}).get("changes", ())),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from agentsite.prices import PriceTable
 from runs.contracts import LLMTurnResult, ModelCall, RunState, SeenWrite
 from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference.dialects import recall
-from runs.orchestrator import Ports
+from runs.orchestrator import Ports, fresh, shadowing
 from runs.replay import facts
 from runs.replay.memory import Chance
 from runs.replay.record import Happened, Recorded, Step
@@ -53,6 +53,10 @@ LOOKED = frozenset({"absent_once", "not_listed_yet", "no_promise", "other_backen
 # Errors of a model call that a handler treats apart, whatever the run then did.
 OF_THEIR_OWN: dict[str, type[ModelError]] = {"context_too_long": ContextTooLong, "interrupted": ModelInterrupted}
 # `storable` wrote characters beyond the first plane out in a form that is Python's, not JSON's.
+# A release that did not record this compared no evidence.
+NEVER_OLD: Json = {"EVIDENCE_FRESH_S": float("inf")}
+# A handler looks at how old its evidence is when it begins; its record says when it was through.
+YOUNG_S = 60.0
 _LONG_ESCAPE = re.compile(r"(?<!\\)\\U([0-9a-f]{8})")
 
 
@@ -80,7 +84,9 @@ class _Investigation:
     def settings(self) -> env.Environment:
         tried = [e.meta["route"] for e in self.step.events if e.type in ("model.called", "route.passed_over")]
         routes = list(dict.fromkeys(tried)) or ["offline:not-recorded"]
-        known = dict(self.record.settings)
+        known = {**NEVER_OLD, **self.record.settings}
+        if self.chance.young:
+            known["EVIDENCE_FRESH_S"] += YOUNG_S
         if known.get("MODEL_PRICES") is not None:
             known["MODEL_PRICES"] = PriceTable.model_validate(known["MODEL_PRICES"])
         return env.read().model_copy(update={**known, "AGENT_MODELS": routes})
@@ -129,7 +135,26 @@ class _Investigation:
     def _run_reads(
         self, scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], searches: Searches
     ) -> tuple[ReadResult, ...]:
-        return tuple(self._result(call) for call in calls)
+        return tuple(
+            self._once_more(call) if call.call_id.startswith(fresh.CALL) else self._result(call) for call in calls
+        )
+
+    def _once_more(self, call: ReadCall) -> ReadResult:
+        """Evidence that was read again: as it was observed anew; else the same, or other in words that nobody kept."""
+        obs_id = call.call_id.removeprefix(fresh.CALL)
+        told = facts.compared(self.step)
+        if obs_id not in told.get(fresh.READ_AGAIN, ()):
+            raise NotRecorded(f"{call.tool} once more ({obs_id})")
+        known = next(o for o in self.run.observations if o.obs_id == obs_id)
+        later = self.record.observations[len(self.run.observations) :]
+        found = next((o for o in later if o.meta.get(fresh.READ_AGAIN) == obs_id), None)
+        content = known.content
+        if obs_id in told.get("changed", ()):
+            content = found.content if found is not None else {**content, "not kept": "other words"}
+        return ReadResult(
+            call_id=call.call_id, tool=call.tool, args=call.args, ok=found is None or found.ok, content=content,
+            fetched_at=found.fetched_at if found is not None else self.step.at, took_ms=0,
+        )  # fmt: skip
 
     def _result(self, call: ReadCall) -> ReadResult:
         told = next((e for e in self.step.events if e.type in ("tool.observed", "tool.error")
@@ -195,7 +220,7 @@ class World(_Investigation):
             run_write=self._run_write, search=self._search, cases=self._cases, session=self._session,
             policy_state=self._policy,
             read_epoch=lambda _tenant, _order: 0, own_writes=lambda _tenant, order: facts.own_of(self.run, order),
-            used_so_far=self._used,
+            used_so_far=self._used, in_shadow=lambda _tenant: self.step.reason == shadowing.REASON,
         )  # fmt: skip
 
     @cached_property

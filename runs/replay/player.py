@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, zip_longest
 
 from runs import orchestrator
 from runs.contracts import ModelCall, Outcome, RunState
@@ -27,6 +27,7 @@ CRASHES = (
     ValueError,
 )  # fmt: skip
 CORRECTIONS = frozenset({"run.corrected", "run.resolved"})
+RESTS = frozenset({Status.ACTION_PROPOSED, Status.APPROVED, Status.APPROVAL_EXPIRED})
 LOST_HELD = frozenset({"epoch", "order_busy", "fenced", "paused", "restored", "tenant_hour"})
 
 
@@ -96,11 +97,11 @@ class _Play:
         self.asked = dict[int, ModelCall]()
 
     def play(self) -> Replayed:
-        for step in self.record.steps:
+        for step, following in zip_longest(self.record.steps, self.record.steps[1:]):
             if not step.by_the_table:
                 self.told.append(_by_hand(step, self.run))
                 break
-            if not self._step(step):
+            if not self._step(step, following):
                 break
         else:
             self.found += _ends(self._rested(), self.record)
@@ -112,9 +113,9 @@ class _Play:
         run = memory.arrived(self.run, self.record, rest)
         return memory.marked(run, self.record, rest.mark) if rest.mark is not None else run
 
-    def _step(self, step: Step) -> bool:
+    def _step(self, step: Step, following: Step | None) -> bool:
         """Whether the replay may go on after this step."""
-        made = _best(memory.arrived(self.run, self.record, step), self.record, step, self.resent)
+        made = _best(memory.arrived(self.run, self.record, step), self.record, step, self.resent, following)
         self.played.append(step)
         if made.asked and step.first("model.replied") is not None:
             self.asked[self.run.model_calls + 1] = made.asked[-1]
@@ -167,16 +168,30 @@ def _ends(run: RunState, record: Recorded) -> Iterator[Difference]:
 # --- one step -------------------------------------------------------------------------------------------------
 
 
-def _best(run: RunState, record: Recorded, step: Step, resent: bool) -> _Made:
-    """The step under the first circumstances that explain the record; else as it would have gone most plainly."""
+def _best(run: RunState, record: Recorded, step: Step, resent: bool, following: Step | None = None) -> _Made:
+    """The step under the first circumstances that explain the record; else as it would have gone most plainly.
+
+    Whether an input was read by this step or by the `following` one, only the two together tell.
+    """
     plain: _Made | None = None
+    fitting: _Made | None = None
     for chance in _chances(run, step):
         made = _made(run, record, step, chance, resent)
-        if not made.compared.differences:
-            return made
         plain = plain or made
+        if made.compared.differences:
+            continue
+        if not step.inputs or following is None or _goes_on(made, record, following):
+            return made
+        fitting = fitting or made
     assert plain is not None, "there is always one chance"
-    return plain
+    return fitting or plain
+
+
+def _goes_on(made: _Made, record: Recorded, step: Step) -> bool:
+    assert made.run is not None, "a step without a difference leads on"
+    if not step.by_the_table:
+        return True
+    return not _best(memory.arrived(made.run, record, step), record, step, made.resent).compared.differences
 
 
 def _chances(run: RunState, step: Step) -> Iterator[Chance]:
@@ -195,6 +210,8 @@ def _unusual(run: RunState, step: Step) -> Iterator[Chance]:
         yield Chance(attempts=1_000)
     if run.status is Status.EXECUTING:
         yield from (Chance(attempts=2), Chance(withheld=True), Chance(away=True))
+    if run.status in RESTS:
+        yield Chance(young=True)
     if run.status is Status.APPROVED:
         yield Chance(permitted=False)
         yield Chance(stored=True)
@@ -272,6 +289,8 @@ def _committed(run: RunState, seen: RunState, handled: Outcome | Later | Send, w
         return _otherwise(step, run, now)
     outcome = replace(handled, active_ms=_active_ms(step))
     before = replace(seen, inputs=run.inputs, last_input_seq=run.last_input_seq, active_ms=run.active_ms)
+    if memory.void_unseen(step, world.chance):
+        before = replace(before, approval=run.approval)
     after, events = memory.commit(before, outcome, _next(before, outcome), record, step)
     compared = diff.of_step(step, before, outcome, events, record)
     return _Made(run=after, resent=outcome.resend is not None, compared=_with_end(compared, step, outcome, record))

@@ -24,7 +24,7 @@ BY_STEPS = frozenset({
     "approval.void", "write.intent", "write.released_again", "write.result", "write.unknown", "write.reconciled",
     "write.verified", "write.mismatch", "reply.rejected", "reply.sent", "notice",
     "customer.told", "customer.asked", "model.escalated", "reminder", "loop.stopped", "route.passed_over",
-    "evidence.found",
+    "evidence.found", "evidence.compared", "shadow.proposed",
 })  # fmt: skip
 SETTLED = "write.settled_by_staff"
 # What a fence after a restore leaves beside a run's steps.

@@ -32,7 +32,8 @@ def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
             return None
         to = next_status(Status(row.status), On.FAILED)
         queue.void(run_id, "run_failed")
-        meta = {"from": row.status, "to": to.value, "reason": "schema_unknown", "error": why}
+        end = {"reason": "schema_unknown", "outcome": _outcome(run_id)}
+        meta = {"from": row.status, "to": to.value, **end, "error": why}
         here = events.Position(seq=row.last_seq, head=row.chain_head)
         event = NewEvent(type="run.status", meta=meta)
         events.move(run_id, here, row.version + 1, [event], lambda at: _put(run_id, to, row.version + 1, at))

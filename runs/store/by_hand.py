@@ -19,7 +19,7 @@ from agentsite.refusals import Refusal
 from agentsite.text import has_forbidden, storable
 from runs.contracts import NewEvent, WriteChange
 from runs.models import LIVE_VALUES, OPEN_WRITES, Attempt, Event, Run, Write
-from runs.store import anchored, events, settled
+from runs.store import anchored, events, settled, shadows
 from runs.store.lease import raw_id
 from runs.store.money_rows import change_write
 from runs.store.tell import FOUND_BY_STAFF
@@ -94,6 +94,7 @@ def finish(resolution: Resolution) -> None:
         sent = NewEvent(type="reply.sent", meta={"by": resolution.by}, payload={"text": text})
         again = {"conversation_erased_at": None}  # new words, erased by their own time
         events.note(run, [done, sent], outcome=RESOLVED, reply=text, **again)
+        shadows.compare_now(resolution.run_id)
 
 
 def _finishable(run: Run, seen_seq: int) -> None:

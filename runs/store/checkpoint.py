@@ -6,6 +6,7 @@ Lock order everywhere: site, tenant, run, approval, order guard, counters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,11 +15,11 @@ from django.db import connection, transaction
 
 from agentsite import clock, dbtime, env
 from agentsite.canonical import canonical_text
-from runs.contracts import NewEvent, Outcome, RunState
+from runs.contracts import NewEvent, Outcome, RunState, SeenObservation
 from runs.errors import Fenced, RunError
 from runs.models import Observation, Run, Turn
 from runs.states import TERMINAL, WAITING, Status, next_status
-from runs.store import asks, clean, events, folding, money_rows, recalled
+from runs.store import asks, clean, events, folding, money_rows, recalled, shadows, told
 from runs.store.lease import handler_deadline_s, raw_id
 from runs.store.load import listed_from
 from tools.policy import incidents
@@ -59,19 +60,28 @@ def checkpoint(run: RunState, outcome: Outcome, *, keep: bool) -> Status:
             contract = run.contract
             incidents.abstained(run.tenant_id, contract.policy_version_pin, run.run_id, contract.queue_owner)
         _insert_turn(run, outcome)
-        _insert_observations(run, outcome)
+        seen = _insert_observations(run, outcome)
         version = run.version + 1
         happened = (*outcome.events, *asked, *wrote, *_status_event(run, outcome, to))
         here = events.Position(seq=row.last_seq, head=row.chain_head)
-        update = partial(_update, run, outcome, to, row=row, approval_id=approval_id, keep=keep, folded=folded)
+        update = partial(
+            _update, run, outcome, to, row=row, approval_id=approval_id, keep=keep, folded=folded, seen=seen
+        )
         events.move(run.run_id, here, version, happened, update)
+        shadows.keep(run, outcome)
     return to
 
 
 def _status_event(run: RunState, outcome: Outcome, to: Status) -> tuple[NewEvent, ...]:
-    """The change of status, and how long the handler had the run: what was waited for a worker stands apart."""
-    took_ms = max(0, round((clock.now() - run.now).total_seconds() * 1000))
-    return tuple(replace(e, meta={**e.meta, "took_ms": took_ms}) for e in folding.status_event(run, outcome, to))
+    """The change of status, and how long the handler had the run: what was waited for a worker stands apart.
+
+    Of an end, what the run's row will say of it too, so that a row edited afterwards differs from its record.
+    """
+    more: dict[str, Any] = {"took_ms": max(0, round((clock.now() - run.now).total_seconds() * 1000))}
+    if to in TERMINAL:
+        kept = {"kept_reason": run.reason} if outcome.reason is None and run.reason is not None else {}
+        more |= {"outcome": outcome.outcome, **kept}
+    return tuple(replace(e, meta={**e.meta, **more}) for e in folding.status_event(run, outcome, to))
 
 
 def _locked(run: RunState) -> Run:
@@ -104,8 +114,8 @@ def _insert_turn(run: RunState, outcome: Outcome) -> None:
     )  # fmt: skip
 
 
-def _insert_observations(run: RunState, outcome: Outcome) -> None:
-    numbered = zip(folding.observed(run, outcome), outcome.observations, strict=True)
+def _insert_observations(run: RunState, outcome: Outcome) -> tuple[SeenObservation, ...]:
+    seen = folding.observed(run, outcome)
     Observation.objects.bulk_create(
         [
             Observation(
@@ -113,9 +123,10 @@ def _insert_observations(run: RunState, outcome: Outcome) -> None:
                 source=o.source, args=o.args, content=o.content, content_hash=o.content_hash, meta=o.meta,
                 fetched_at=o.fetched_at, took_ms=new.took_ms,
             )
-            for o, new in numbered
+            for o, new in zip(seen, outcome.observations, strict=True)
         ]
     )  # fmt: skip
+    return seen
 
 
 def _due(outcome: Outcome, to: Status, unread: bool) -> tuple[str, list[Any]]:
@@ -139,6 +150,7 @@ def _update(
     approval_id: str | None,
     keep: bool,
     folded: int,
+    seen: Sequence[SeenObservation],
 ) -> None:
     columns = _columns(run, outcome, to, approval_id or row.approval_id, position, keep)
     due, due_params = _due(outcome, to, row.last_input_seq > folded)
@@ -161,6 +173,7 @@ def _update(
         cursor.execute(sql, [*columns.values(), *due_params, *lease_params, *fence])
         if cursor.rowcount != 1:
             raise Fenced(run.run_id)
+    told.stood(run, outcome, seen, columns, version=run.version + 1, seq=position.seq)
 
 
 def _columns(

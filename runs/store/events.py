@@ -42,9 +42,14 @@ def chain_mac(secret: bytes, prev: str, signed: dict[str, object], digest: str) 
     return hmac.new(secret, prev.encode() + canonical(signed) + digest.encode(), hashlib.sha256).hexdigest()
 
 
-def signed_part(*, run_id: str, seq: int, type_: str, at: str, version: int, meta: object) -> dict[str, object]:
-    """What the MAC covers besides the payload's digest; holds no personal data."""
-    return {"run": run_id, "seq": seq, "type": type_, "at": at, "version": version, "meta": meta}
+def signed_part(
+    *, run_id: str, seq: int, type_: str, at: str, version: int, span: str | None, meta: object
+) -> dict[str, object]:
+    """What the MAC covers besides the payload's digest; holds no personal data. Rows of older releases lack the span.
+
+    `runs.audit.links` computes it again.
+    """
+    return {"run": run_id, "seq": seq, "type": type_, "at": at, "version": version, "span": span, "meta": meta}
 
 
 def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> Position:
@@ -104,8 +109,9 @@ def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[E
     seq, salt = after.seq + 1, secrets.token_hex(16) if event.payload is not None else None
     digest = payload_digest(salt, event.payload)
     signed = signed_part(
-        run_id=run_id, seq=seq, type_=event.type, at=clock.rfc3339(moment), version=version, meta=event.meta
-    )
+        run_id=run_id, seq=seq, type_=event.type, at=clock.rfc3339(moment), version=version, span=event.span,
+        meta=event.meta,
+    )  # fmt: skip
     mac = chain_mac(secret, after.head, signed, digest)
     row = Event(
         run_id=run_id, seq=seq, type=event.type, at=moment, version=version, span=event.span, meta=event.meta,

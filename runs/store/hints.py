@@ -29,6 +29,7 @@ class Due:
     run_id: str
     status: str
     tries: int
+    trace_id: str = ""
 
 
 def max_grace_s() -> float:
@@ -43,12 +44,14 @@ def due_unhinted(queue: str, *, patient: bool) -> list[Due]:
     """
     rows, params = _due(queue)
     sql = (
-        f"SELECT id, status, enqueue_tries FROM ({rows}) due WHERE enqueued_at IS NULL OR {_quiet(patient)} "
+        f"SELECT id, status, enqueue_tries, trace_id FROM ({rows}) due WHERE enqueued_at IS NULL OR {_quiet(patient)} "
         "ORDER BY due_at LIMIT %s"
     )
     with connection.cursor() as cursor:
         cursor.execute(sql, [*params, BATCH])
-        return [Due(run_id=_text(row[0]), status=row[1], tries=row[2]) for row in cursor.fetchall()]
+        return [
+            Due(run_id=_text(row[0]), status=row[1], tries=row[2], trace_id=row[3]) for row in cursor.fetchall()
+        ]  # fmt: skip
 
 
 def count_due(queue: str) -> int:
@@ -67,7 +70,7 @@ def _due(queue: str) -> tuple[str, list[Any]]:
     approval that has expired since needs no look: its run is due by then.
     """
     now, (ours, params) = _instant(), readable()
-    columns = "id, status, enqueue_tries, enqueued_at, due_at"
+    columns = "id, status, enqueue_tries, enqueued_at, due_at, trace_id"
     free = f"(lease_token IS NULL OR lease_until < {now}) AND {ours}"
     due = (
         f"SELECT {columns} FROM runs_run WHERE status IN ({_listed(LIVE_VALUES)}) AND status IN ({_statuses(queue)}) "

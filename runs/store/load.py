@@ -156,6 +156,7 @@ def _approval(row: Run, now: datetime) -> SeenApproval | None:
         expires_at=a.expires_at, decided_at=a.decided_at, decided_by=a.decided_by, reason=a.reason,
         execute_by=a.execute_by, expired=a.expires_at <= now, late=a.execute_by is not None and a.execute_by <= now,
         deciders_permitted=a.status == "approved" and queue.permitted(a.id), deciders=queue.deciders(a.id),
+        shown_changes=tuple((a.reread or {}).get("changes", ())),
     )  # fmt: skip
 
 

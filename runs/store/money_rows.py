@@ -14,6 +14,7 @@ from django.db.models import F, Max
 from agentsite import clock, dbtime, env
 from agentsite.money import Money
 from approvals import queue
+from runs import numbering
 from runs.contracts import Intent, NewEvent, Outcome, RunState, SeenWrite, WriteChange
 from runs.errors import Fenced, IntentLost
 from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Run, RunOrder, Write
@@ -31,11 +32,13 @@ _SHARE = {"postgresql": " FOR SHARE"}
 
 
 def lock_switches(run: RunState, release: Release) -> None:
-    """Hold stop switches and fence still for this transaction. Raises IntentLost: `paused`, `restored`, `fenced`.
+    """Hold the switches and the fence still for this transaction. Raises IntentLost: `shadow`, `paused`, `restored`,
+    `fenced`.
 
+    `shadow`: the run was admitted to propose alone, or its tenant is in shadow mode.
     `fenced`: the order's refunds were listed (after `run.now`) before all that was sent up to the fence had to show.
     """
-    stopped, fenced_at = _held(run.tenant_id)
+    stopped, fenced_at = _held(run)
     if stopped is not None:
         raise IntentLost(stopped)
     settle_s = env.read().VERIFY_FOR_S if release.settle_s is None else release.settle_s
@@ -43,15 +46,17 @@ def lock_switches(run: RunState, release: Release) -> None:
         raise IntentLost("fenced")
 
 
-def _held(tenant_id: str) -> tuple[str | None, datetime | None]:
-    """(what stops every write of the tenant, when the site was last fenced); both rows are held still."""
+def _held(run: RunState) -> tuple[str | None, datetime | None]:
+    """(what stops every write of the run, when the site was last fenced); both rows are held still."""
     share = _SHARE.get(connection.vendor, "")
     with connection.cursor() as cursor:
         cursor.execute("SELECT paused, fence_demanded_at, fenced_at FROM tenants_site WHERE id = 1" + share)
         paused, demanded, fenced_at = cursor.fetchone() or (False, None, None)
-        cursor.execute("SELECT paused FROM tenants_tenant WHERE id = %s" + share, [tenant_id])
-        tenant = cursor.fetchone()
-    if paused or (tenant and tenant[0]):
+        cursor.execute("SELECT paused, shadow FROM tenants_tenant WHERE id = %s" + share, [run.tenant_id])
+        tenant_paused, shadow = cursor.fetchone() or (False, False)
+    if run.contract.shadow or shadow:
+        return "shadow", None
+    if paused or tenant_paused:
         return "paused", None
     return "restored" if demanded is not None else None, dbtime.moment(fenced_at)
 
@@ -96,16 +101,16 @@ def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEven
     RunOrder.objects.bulk_create(
         [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
     )
-    return (intent_event(release, number),)
+    return (intent_event(release, number, numbering.of_write(run, release.key)),)
 
 
-def intent_event(release: Release, attempt: int) -> NewEvent:
+def intent_event(release: Release, attempt: int, span: str | None = None) -> NewEvent:
     meta = {
         "key": release.key, "action_hash": release.action_hash, "approval_id": release.approval_id,
         "decision_id": release.decision_id, "attempt": attempt, "order_id": release.order_id,
         "payment_id": release.payment_id, "amount": release.amount.wire(),
     }  # fmt: skip
-    return NewEvent(type="write.intent", meta=meta)
+    return NewEvent(type="write.intent", meta=meta, span=span)
 
 
 def _consume(release: Release) -> None:
@@ -212,11 +217,11 @@ def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tupl
     unsent = Attempt.objects.filter(write_id=release.key, sent_at__isnull=True, answer="").first()
     number = unsent.number if unsent else _prepare(release.key)
     Write.objects.filter(key=release.key).update(absent_at=None)
-    return (released_again_event(release, number),)
+    return (released_again_event(release, number, numbering.of_write(run, release.key)),)
 
 
-def released_again_event(release: Release, attempt: int) -> NewEvent:
-    return NewEvent(type="write.released_again", meta={"key": release.key, "attempt": attempt})
+def released_again_event(release: Release, attempt: int, span: str | None = None) -> NewEvent:
+    return NewEvent(type="write.released_again", meta={"key": release.key, "attempt": attempt}, span=span)
 
 
 def bump_guard(tenant_id: str, order_id: str) -> None:
@@ -275,8 +280,8 @@ def _uncount(row: Write) -> None:
 def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
     """The commit directly before the socket: fenced, once per attempt. None: no right to send (spent, or stopped).
 
-    Both stop switches are held still with it, so nothing is marked once a stop has committed (M119); nor is anything
-    on a database that lacks what this host sent before, nor without a line in this host's anchor log (M124).
+    Stop switches and shadow mode are held still with it: nothing is marked once one has committed (M119, M110). Nor is
+    anything on a database that lacks what this host sent before, nor without a line in this host's anchor log (M124).
     Only the process that got the mark may POST, once, within its window of seconds on the monotonic clock.
     """
     if anchored.demands():
@@ -284,7 +289,7 @@ def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
     window = env.read().WRITE_TIMEOUT_S + SEND_MARGIN_S
     now = dbtime.now_sql()
     with transaction.atomic():
-        if _held(run.tenant_id)[0] is not None:
+        if _held(run)[0] is not None:
             return None
         at = dbtime.now()
         row = Run.objects.select_for_update().get(id=run.run_id)
@@ -304,13 +309,13 @@ def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
                 return None
         Write.objects.filter(key=write.key).update(state="sent")
         bump_guard(run.tenant_id, write.order_id)
-        sent = _note_sent(row, write.key, attempt.number)
+        sent = _note_sent(row, write.key, attempt.number, numbering.of_write(run, write.key))
     anchored.keep(run, write, sent, at=at)
     return SentMark(attempt=attempt.number, marked_at=marked_at, window_s=window)
 
 
-def _note_sent(row: Run, key: str, number: int) -> events.Position:
-    event = NewEvent(type="write.sent", meta={"key": key, "attempt": number})
+def _note_sent(row: Run, key: str, number: int, span: str) -> events.Position:
+    event = NewEvent(type="write.sent", meta={"key": key, "attempt": number}, span=span)
     here = events.Position(seq=row.last_seq, head=row.chain_head)
     position = events.append(str(row.id), here, row.version, [event])
     Run.objects.filter(id=row.id).update(

@@ -30,7 +30,7 @@ CONSUMED = ("passes", "writes")
 LEFT_OUT = (".git", ".venv", "var", "docs", "tests", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
 NEWER = {
     "runs/contracts.py": [
-        ("\nSCHEMA = 3\n", "\nSCHEMA = 4\n"),
+        ("\nSCHEMA = 4\n", "\nSCHEMA = 5\n"),
         ("bool\n    profile_revision: int\n", "bool\n    tone: str = 'warm'\n    profile_revision: int\n"),
     ],
     "runs/store/admit.py": [("[accepted])", "[accepted, NewEvent(type='run.greeted', meta={'tone': 'warm'})])")],

@@ -31,7 +31,11 @@ def seconds(duration: str) -> int:
 
 def test_compose_has_the_services_of_the_contract() -> None:
     workers = {"worker-passes", "worker-writes", "worker-maintenance"}
-    assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "beat", "flower", *workers}
+    metrics = {"prometheus", "grafana"}
+    assert set(SERVICES) == {"postgres", "redis", "migrate", "web", "beat", "flower", *workers, *metrics}
+    assert {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service} == {
+        "flower": ["ops"], **{name: ["metrics"] for name in metrics},
+    }  # fmt: skip
     assert {SERVICES[name]["environment"]["WORKER_QUEUES"] for name in workers} == {"passes", "writes", "maintenance"}
 
 
@@ -53,6 +57,42 @@ def test_every_secret_comes_from_the_environment() -> None:
 def test_compose_names_only_variables_that_are_read() -> None:
     given = {name for service in SITE.values() for name in service["environment"]}
     assert given - set(Environment.model_fields) == {"FLOWER_BASIC_AUTH"}
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_metrics_are_pinned_and_kept_inside(name: str) -> None:
+    service = SERVICES[name]
+    assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+", service["image"])
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert [re.match(r"\$\{PUBLISH_[A-Z]+:-127\.0\.0\.1:", port) is not None for port in service["ports"]] == [True]
+    for mount in service["volumes"]:
+        place, _, rest = mount.partition(":")
+        assert (
+            rest.endswith(":ro") and (ROOT / "deploy" / place).is_dir() if "/" in place else place in COMPOSE["volumes"]
+        )
+
+
+@pytest.mark.parametrize(("name", "variable", "code"), [
+    ("grafana", "GF_SECURITY_ADMIN_PASSWORD", "entrypoint"), ("flower", "FLOWER_BASIC_AUTH", "command"),
+])  # fmt: skip
+@pytest.mark.parametrize("given", ["", "one of ours"])
+def test_what_has_a_password_starts_with_none_but_ours(name: str, variable: str, code: str, given: str) -> None:
+    """Compose checks the variables of inactive profiles too, so the refusal stands in the command."""
+    shell, flag, line = SERVICES[name][code]
+    check = line.replace("$$", "$").partition("&&")[0]
+    environment = {variable: given} if given else {variable: ""}
+    done = subprocess.run([shell, flag, check], env={"PATH": "/usr/bin:/bin", **environment}, capture_output=True)
+    assert (done.returncode == 0) == bool(given)
+    assert SERVICES[name]["environment"][variable].endswith(":-}")
+
+
+def test_flower_is_given_its_settings_wherever_it_starts() -> None:
+    given = "flower --conf=deploy/flowerconfig.py"
+    assert given in (ROOT / "Procfile").read_text() and given in SERVICES["flower"]["command"][2]
+    assert "COPY deploy/flowerconfig.py deploy/flowerconfig.py" in (ROOT / "deploy/Dockerfile").read_text()
+    assert "!deploy/flowerconfig.py" in (ROOT / "deploy/Dockerfile.dockerignore").read_text().splitlines()
+    ours = [ROOT / "Procfile", *(path for path in (ROOT / "deploy").rglob("*.yaml"))]
+    assert [path for path in ours if "UNAUTHENTICATED_API" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))

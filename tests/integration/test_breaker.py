@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentsite import clock, health
+from agentsite import clock, metrics
 from runs.management.findings import fleet
 from tests.breakers import ACCOUNT, COOL_S, DEPENDENCY, N, allowed, fail, kept_back, shortened, state, time_goes_by
 from tests.world import World
@@ -211,7 +211,7 @@ def test_open_breakers_are_found_by_doctor_and_metrics(db: None, periods: pytest
         return next((f.verdict, f.detail) for f in fleet.examine() if f.name == "breakers")
 
     def gauge() -> list[float]:
-        found = [f for f in health.Gauges().collect() if f.name == "agentsite_breakers_open"]
+        found = [f for f in metrics.Gauges().collect() if f.name == "agentsite_breakers_open"]
         return [s.value for f in found for s in f.samples if s.labels == {"dependency": DEPENDENCY}]
 
     assert (doctor(), gauge()) == (("ok", "all are closed"), [0])

@@ -86,6 +86,14 @@ def test_doctor_prints_one_line_a_finding_and_a_sum(shop: World, settings: Any) 
     assert "signs with k2; verifies k2, k1" in words and "older" not in words
 
 
+def test_doctor_warns_where_the_heads_of_the_chain_cannot_be_noted(shop: World) -> None:
+    log = shop.folder / "logs" / "heads.jsonl"
+    shop.settings(HEADS_LOG=str(log))
+    assert found()["heads log"] == ("ok", f"{log} has 0.0 MB; copy it off this host (docs/audit.md)")
+    log.mkdir(parents=True)
+    assert found()["heads log"][0] == "warn"
+
+
 def test_doctor_asks_the_business_system_with_the_read_credential(shop: World) -> None:
     shop.sandbox.control("/_calls", clear=True)
     assert found()[SYSTEM][0] == "ok"

@@ -154,7 +154,7 @@ def test_metrics_are_read_from_the_rows() -> None:
     shop = edge.client(edge.token())
     for n in range(3):
         edge.admitted(shop, f"req-{n}")
-    Run.objects.filter(request_id="req-0").update(status="completed", outcome="answered")
+    Run.objects.filter(request_id="req-0").update(status="completed", outcome="answered", completed_at=clock.now())
     Sweeper.objects.create(id=1, last_pass_at=clock.now() - timedelta(seconds=100))
     answer = Client().get("/metrics")
     text = answer.content.decode()

@@ -13,7 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connections
 from django.test import Client
 
-from agentsite import clock, health
+from agentsite import clock, metrics
 from agentsite.tenants.models import Tenant
 from runs.management import tenancy
 from tests.operating import operator, seen
@@ -353,7 +353,7 @@ def incident(pinned: int = 4, tenant_id: str = T, owner: str = "refunds@acme.exa
 
 
 def gauge() -> float:
-    (found,) = [f for f in health.Gauges().collect() if f.name == "agentsite_policy_incidents_open"]
+    (found,) = [f for f in metrics.Gauges().collect() if f.name == "agentsite_policy_incidents_open"]
     return float(found.samples[0].value)
 
 

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agentsite import env
 from runs import replay
+from runs.contracts import SCHEMA
 from runs.models import Event, Run
 from runs.store.lease import NEWER_FOR_S
 from tests.between import put_back
@@ -58,7 +59,7 @@ def test_export_holds_everything_and_is_the_same_twice(world: World) -> None:
     assert command("export_run", str(run.pk)) == command("export_run", run.trace_id, "--tenant", "t_acme_in") == first
     assert first.endswith("}\n") and first.isascii()
     found: Json = json.loads(first)
-    assert (found["format"], found["schema"], found["outcome"], found["reply"]) == (1, 3, "refunded", run.reply)
+    assert (found["format"], found["schema"], found["outcome"], found["reply"]) == (1, SCHEMA, "refunded", run.reply)
     assert found["contract"] == run.contract
     assert [t["raw"] for t in found["turns"]] == world.raw_turns(run)
     assert {"model", "input_tokens", "finish_reason", "proposals", "final", "error", "prompt_hash"} <= {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentsite import health, queues
+from agentsite import metrics, queues
 from agentsite.tenants.models import Site, Tenant
 from approvals import queue
 from runs import store
@@ -53,7 +53,7 @@ def test_void_yes_is_no_yes_even_where_nobody_would_be_asked_today(world: World)
 
 def test_stopped_switches_are_shown_as_a_gauge(world: World) -> None:
     def gauge() -> dict[str, float]:
-        found = [f for f in health.Gauges().collect() if f.name == "agentsite_switches_stopped"]
+        found = [f for f in metrics.Gauges().collect() if f.name == "agentsite_switches_stopped"]
         return {s.labels["scope"]: s.value for f in found for s in f.samples}
 
     assert gauge() == {"site": 0, "tenant": 0}

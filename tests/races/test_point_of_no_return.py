@@ -10,11 +10,12 @@ import pytest
 
 from agentsite import dbtime
 from agentsite.refusals import Refusal
+from agentsite.tenants import shadowing
 from agentsite.tenants.models import Tenant
 from approvals import queue
 from approvals.models import Approval, Decision
 from runs.advance import advance
-from runs.models import Attempt, Input, Run, Write
+from runs.models import Attempt, Input, Run, Shadow, Write
 from tests.races.contest import Contest, released, seq_of
 from tests.world import TENANT
 
@@ -107,6 +108,32 @@ def test_pause_before_the_intent_sends_nothing(contest: Contest, times: int) -> 
 def pause() -> datetime:
     """Pauses the tenant; a moment, by the database's clock, at which that was surely committed."""
     Tenant.objects.filter(id=TENANT).update(paused=True)
+    return dbtime.now()
+
+
+def test_shadow_mode_lets_out_only_what_was_marked_before_it(contest: Contest, times: int) -> None:
+    seen: Counter[bool] = Counter()
+    for run, first in allowed_runs(contest, "shadow", times):
+        _, entered_at = contest.race(released(run), enter_shadow_mode, first=first)
+        assert isinstance(entered_at, datetime)
+        sent = Attempt.objects.filter(write__run=run, sent_at__isnull=False).first()
+        assert sent is None or (sent.sent_at is not None and sent.sent_at <= entered_at)
+        done = contest.finish(run)
+        if sent is None:
+            assert (done.status, done.reason, done.outcome) == ("escalated", "shadow_mode", "handed_to_staff")
+            assert not Write.objects.filter(run=run).exclude(state="not_sent").exists()
+        else:
+            assert (done.status, done.outcome) == ("completed", "refunded")
+        assert contest.posts_on(order_of(run)) == len(contest.business.made_on(order_of(run))) == int(sent is not None)
+        assert Shadow.objects.filter(run=run).exists() == (sent is None)
+        assert shadowing.leave(TENANT, by="tests", reason="the next one", figures={})
+        seen[sent is None] += 1
+    check_both(seen, times)
+
+
+def enter_shadow_mode() -> datetime:
+    """A moment, by the database's clock, at which that was surely committed."""
+    assert shadowing.enter(TENANT, by="tests", reason="a race")
     return dbtime.now()
 
 

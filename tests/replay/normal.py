@@ -20,8 +20,8 @@ Json = dict[str, Any]
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.(\d{3,6})Z")
 NAMES = ((re.compile(r"apr_[0-9a-f]{20}"), "apr_{}"), (re.compile(r"\brf_[0-9a-z]+\b"), "rf_{}"))
-DURATIONS = ("took_ms", "waited_ms", "active_ms")
-CHAIN = ("digest", "prev", "mac", "key_id")
+DURATIONS = ("took_ms", "waited_ms", "active_ms", "ages_s")
+CHAIN = ("salt", "digest", "prev", "mac", "key_id")
 TWICE = ("checks", "facts", "evidence")
 
 
@@ -36,6 +36,7 @@ def normal(document: Json) -> Json:
 
 def _lean(document: Json) -> Json:
     lean: Json = json.loads(json.dumps(document))
+    lean["run"]["chain_head"] = ""
     for event in lean["events"]:
         event.update(dict.fromkeys(CHAIN, ""))
     for approval in lean["approvals"]:
@@ -48,8 +49,12 @@ def _lean(document: Json) -> Json:
 def _timed(value: Any) -> Any:
     """Durations as one millisecond: they differ from machine to machine and decide nothing."""
     if isinstance(value, dict):
-        return {k: 1 if k in DURATIONS else _timed(inner) for k, inner in value.items()}
+        return {k: _one(inner) if k in DURATIONS else _timed(inner) for k, inner in value.items()}
     return [_timed(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _one(duration: Any) -> Any:
+    return [1] * len(duration) if isinstance(duration, list) else 1
 
 
 def _named(text: str, document: Json) -> str:

@@ -20,7 +20,7 @@ from django.test import TestCase
 from tests import conftest  # chooses the database and sets Django up
 
 if TYPE_CHECKING:
-    from tests.replay.cases import Path as Case
+    from tests.replay.ways import Path as Case
     from tests.system.business import Business
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -58,6 +58,7 @@ def _record(case: Case, sandbox: Business, folder: Path) -> None:
         patch.setattr("uuid_utils.compat.uuid7", lambda: next(ids))  # an action's hash covers its run's id
         place = folder / case.__name__
         place.mkdir()
+        patch.setenv("VAR_DIR", str(place / "var"))  # an index that another path built is none of this one's
         run = case(World(sandbox, place, patch))
         assert (run.status, run.reason, run.outcome) == CASES[case], case.__name__
         document = normal(json.loads(replay.text(replay.export(run))))

@@ -68,28 +68,18 @@ def test_golden_run_replays_the_same(case: Callable[..., Any], end: tuple[str, s
 
 @pytest.mark.parametrize("path", OLDER, ids=[path.stem for path in OLDER])
 def test_run_that_an_older_release_recorded_replays_as_it_went(path: Path) -> None:
-    """Nothing was looked up before its first turn; its prompts had another fixed text, and that is all that differs."""
+    """Its prompts had another fixed text, and that is all that differs; before schema 3 nothing was looked up first."""
     document = json.loads(path.read_text())
     got = replay.play(document)
     assert (document["schema"], got.differences, got.left) == (int(path.stem.split("_")[1]), (), 0)
     assert got.turns == len(document["turns"])
     assert {d.what for d in got.information} <= {"prompt hash", "prompt version"}
-    assert "evidence.found" not in {e["type"] for e in document["events"]}
+    assert ("evidence.found" in {e["type"] for e in document["events"]}) is (document["schema"] >= 3)
 
 
 def test_golden_file_is_written_as_the_command_writes_it() -> None:
     for name in NAMES:
         assert (CORPUS / f"{name}.json").read_text() == replay.text(recorded(name)), name
-
-
-def test_corpus_takes_most_edges_of_the_table() -> None:
-    """What a path of the corpus takes cannot change unseen; what none takes is listed here and nowhere else."""
-    taken = {(t[0], t[1]) for name in NAMES for t in recorded(name)["transitions"]}
-    changing = {(s.value, on.value) for (s, on), to in TRANSITIONS.items() if to != frozenset({s})}
-    assert taken <= changing
-    assert len(taken) >= 25
-    for pair in ((Status.ACTION_PROPOSED, On.GATE_DENIED), (Status.EXECUTED, On.ESCALATED)):
-        assert (pair[0].value, pair[1].value) in taken
 
 
 def test_replay_says_how_much_was_the_same_and_exits_0() -> None:

@@ -17,7 +17,7 @@ from tests.system.site import APPROVER, PASSWORD, STUCK_S, Site
 Json = dict[str, Any]
 GOAL = "Order 8472 was charged twice, and my refund has not arrived."
 ENDED = ("completed", "escalated", "cancelled", "failed")
-POLL_S = 0.05
+POLL_S = 0.15
 
 
 def request_8472(request_id: str = "req-8472", *, order_id: str = "8472", **changes: Any) -> Json:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.conftest import MakeSite
 from tests.sandbox_process import inr
 from tests.system.business import KEY, Business
 from tests.system.people import Client, Staff, request_8472
+from tests.system.site import Site
 
 pytestmark = pytest.mark.own_services
 
@@ -44,6 +47,7 @@ def test_refund_goes_from_post_to_verified_reply(setup: str, make_site: MakeSite
     assert replayed.json()["run_id"] == run_id
     check_record(client, run_id)
     check_second_request(client, business, refund["refund_id"])
+    check_logs(site, run_id)
 
 
 def check_record(client: Client, run_id: str) -> None:
@@ -70,3 +74,14 @@ def check_second_request(client: Client, business: Business, refund_id: str) -> 
     assert second["outcome"] == "no_refund_due"
     assert refund_id in second["reply"]
     assert (len(business.posts()), len(business.made())) == (1, 1)
+
+
+def check_logs(site: Site, run_id: str) -> None:
+    """The log files alone, with no database to ask, tell the story that the record tells."""
+    files = [word for log in sorted(site.folder.glob("*.log")) for word in ("--from-logs", str(log))]
+    nowhere = {"DATABASE_URL": "postgres://nobody@127.0.0.1:1/nothing"}
+    told = json.loads(site.manage("why", *files, run_id, "--json", "--without-words", **nowhere))
+    counted = told.pop("log")
+    assert (counted["missing"], counted["doubled"]) == ([], 0) and counted["lines"] > 30
+    assert told == json.loads(site.manage("why", run_id, "--json", "--without-words"))
+    assert told["outcome"] == "refunded" and f"idempotency key {KEY}" in told["answer"]

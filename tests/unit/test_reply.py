@@ -19,7 +19,7 @@ REASONS = (
     "policy_stale", "approval_invalid", "approval_expired", "outcome_unknown", "verification_failed",
     "verification_inconclusive", "over_refunded", "refund_failed", "dependency_unavailable", "route_not_qualified",
     "worker_crash_loop", "needs_a_person", "escalated_by_model", "escalated_by_staff", "cancelled_by_client",
-    "schema_unknown", "payment_disputed", "some_new_reason",
+    "schema_unknown", "payment_disputed", "shadow_mode", "some_new_reason",
 )  # fmt: skip
 OUTCOMES = (None, "handed_to_staff", "refunded", "partly_refunded", "refund_failed", "resolved_by_staff")
 NO_REFUND = "no refund has been issued"

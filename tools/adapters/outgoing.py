@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from agentsite import telemetry
 from tools.adapters.http import Client, HttpError
 
 MAX_ANSWER = 16_384
@@ -24,7 +25,8 @@ def post(client: Client, url: str, *, headers: Mapping[str, str], body: bytes, t
 
     A little of the body is read, so that the connection ends well; whatever happens there changes nothing.
     """
-    sent = {**headers, "content-type": "application/json"}
+    parent = telemetry.traceparent()  # of the run it tells of
+    sent = {**headers, "content-type": "application/json", **({"traceparent": parent} if parent else {})}
     with client.stream(
         "POST", url, headers=sent, timeout_s=timeout_s, silence_s=timeout_s, body=body, max_bytes=MAX_ANSWER
     ) as answer:

@@ -9,7 +9,7 @@ from django import template
 from django.contrib.admin.utils import quote
 from django.urls import reverse
 
-from agentsite.tenants import switches
+from agentsite.tenants import shadowing, switches
 from agentsite.tenants.models import Site, Tenant, visible_tenants
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ PAUSE = "runs.pause_tenant"
 MAX_TENANTS = 20
 register = template.Library()
 register.simple_tag(switches.standing, name="standing")
+register.simple_tag(shadowing.shown, name="in_shadow")
 
 
 @dataclass(frozen=True, kw_only=True)

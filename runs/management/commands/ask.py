@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from pydantic import ValidationError
 
-from agentsite import clock, embedded, env
+from agentsite import clock, embedded, env, telemetry
 from agentsite.refusals import Refusal
 from agentsite.tenants.models import Tenant
 from approvals import queue
@@ -48,7 +47,7 @@ class Command(SiteCommand):
         parser.add_argument("--json", action="store_true", help="print the run, at the end, as one line of JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        logging.getLogger().setLevel(logging.ERROR)  # what happens is told below, in words
+        telemetry.into(env.read().VAR_DIR / "ask.jsonl")  # what happens is told below, in words
         body, request = _request(options)
         tenant = options["tenant"]
         if not Tenant.objects.filter(id=tenant).exists():

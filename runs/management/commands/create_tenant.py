@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import transaction
 
 from agentsite import canonical
+from agentsite.tenants import shadowing
 from agentsite.tenants.profiles import TENANT_ID, Profile
 from runs.management import output, tenancy
 from runs.management.base import SiteCommand
@@ -24,6 +26,7 @@ class Command(SiteCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("tenant", help="tenant id, [a-z0-9_]{1,64}")
         parser.add_argument("--profile", required=True, type=Path, metavar="FILE", help="the profile, a JSON file")
+        parser.add_argument("--shadow", action="store_true", help="a new tenant begins in shadow mode, writing nothing")
         parser.add_argument("--json", action="store_true", help="print one line of JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -35,10 +38,20 @@ class Command(SiteCommand):
             profile = tenancy.read_profile(document)
         except tenancy.BadProfile as error:
             raise CommandError("profile refused: " + "; ".join(error.faults)) from None
-        new = tenancy.put_tenant(tenant)
+        new = self._put(tenant, shadow=options["shadow"])
         revision = tenancy.put_profile(tenant, document)
         loaded = [] if tenancy.has_policy(tenant, profile.policy_pin) else tenancy.put_policies(tenant)
         self._tell(tenant, new, revision, loaded, profile, as_json=options["json"])
+
+    def _put(self, tenant: str, *, shadow: bool) -> bool:
+        """The tenant exists; where it was asked for, a new one is in shadow mode before anybody can use it."""
+        with transaction.atomic():
+            new = tenancy.put_tenant(tenant)
+            if shadow and not new:
+                raise CommandError(f"{tenant} exists: put it into shadow mode with `manage.py shadow {tenant} --enter`")
+            if shadow:
+                shadowing.enter(tenant, by="shell", reason="made in shadow mode")
+        return new
 
     def _tell(
         self, tenant: str, new: bool, revision: int | None, loaded: list[str], profile: Profile, *, as_json: bool
@@ -46,10 +59,13 @@ class Command(SiteCommand):
         self._warn(tenant, profile)
         if as_json:
             made: Json = {"tenant": tenant, "new": new, "profile_revision": revision, "policies": loaded}
+            made["shadow"] = shadowing.stands(tenant)
             return output.data(self.stdout, made)
         output.say(self.stdout, f"[green]✓[/green] tenant {tenant}: {'made' if new else 'exists'}")
         words = f"revision {revision} is in force for runs to come" if revision else "unchanged"
         output.say(self.stdout, f"[green]✓[/green] profile {profile.agent}: {words}")
+        if shadowing.stands(tenant):
+            output.say(self.stdout, "[green]✓[/green] in shadow mode: its agent proposes and writes nothing")
         if loaded:
             output.say(self.stdout, f"[green]✓[/green] shipped policy documents loaded: {', '.join(loaded)}")
         return None

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
 
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,32 +20,111 @@ from agentsite.clock import parse_rfc3339
 from agentsite.text import visible
 from approvals import labels
 from runs import explain
+from runs.explain.lines import Lines, Opened
 from runs.explain.values import Answered, Asked, Explanation, Gated, Proposed, Wrote
 from runs.management import output
 from runs.management.base import SiteCommand
 from runs.management.finding import find_run
 from runs.management.timeline import action, quoted, spoken
 
+STDIN = "-"
+
 
 class Command(SiteCommand):
     help = (
         "Tell why a run refunded, or why it did not, from its record alone: evidence, checks with their numbers, "
-        "approver, hash, key, verification. Exit codes: 0 told, 1 no such run, 2 usage."
+        "approver, hash, key, verification. Exit codes: 0 told, 1 no such run or lines that contradict, 2 usage."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("run", metavar="RUN", help="a run id, a request id or a trace id")
         parser.add_argument("--tenant", help="whose request it is, where several tenants have one of this name")
         parser.add_argument("--json", action="store_true", help="print the whole story as one line of JSON")
+        parser.add_argument(
+            "--without-words", action="store_true",
+            help="leave out what people and models wrote: what remains is in the log, too, and is the same there",
+        )  # fmt: skip
+        parser.add_argument(
+            "--from-logs", metavar="FILE", action="append", default=[],
+            help="tell it from log lines alone, without a database; - is the standard input; may be given repeatedly",
+        )  # fmt: skip
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        self.needs_database = not options["from_logs"]
+        return super().execute(*args, **options)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        found = explain.explain(explain.read(find_run(options["run"], options["tenant"])))
+        lines = self._lines(options) if options["from_logs"] else None
+        found = _told(lines) if lines else explain.explain(explain.read(find_run(options["run"], options["tenant"])))
+        if options["without_words"]:
+            found = found.without_words()
         if options["json"]:
-            return output.data(self.stdout, found.wire())
+            return output.data(self.stdout, found.wire() | ({"log": _log(lines)} if lines else {}))
+        self._tell(found)
+        words = _completeness(lines) if lines else ""
+        return self.stdout.write(words) if words else None
+
+    def _lines(self, options: Mapping[str, Any]) -> Lines:
+        try:
+            with _opened(options["from_logs"]) as logs:
+                return explain.find_lines(logs, options["run"], options["tenant"])
+        except explain.NotTold as not_told:
+            raise CommandError(str(not_told), returncode=2 if not_told.usage else 1) from None
+        except OSError as error:
+            raise CommandError(f"a log cannot be read: {error.strerror}: {error.filename}") from None
+
+    def _tell(self, found: Explanation) -> None:
         for part in _parts(found):
             output.show(self.stdout, part)
         good = found.outcome in ("refunded", "no_refund_due", "answered")
         return output.framed(self.stdout, found.answer, title="In short", style="green" if good else "yellow")
+
+
+@contextmanager
+def _opened(files: Sequence[str]) -> Iterator[list[Opened]]:
+    """Each log to be read as often as needed; what comes by the standard input is put aside for that."""
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as aside:
+        if STDIN in files:
+            shutil.copyfileobj(sys.stdin, aside)
+        yield [partial(_again, aside) if file == STDIN else partial(_read, file) for file in dict.fromkeys(files)]
+
+
+@contextmanager
+def _again(aside: IO[str]) -> Iterator[IO[str]]:
+    aside.seek(0)
+    yield aside
+
+
+def _read(file: str) -> IO[str]:
+    return Path(file).open(encoding="utf-8", errors="replace")
+
+
+def _told(lines: Lines) -> Explanation:
+    try:
+        return explain.explain_lines(lines)
+    except explain.NotTold as not_told:
+        raise CommandError(str(not_told)) from None
+
+
+def _log(lines: Lines) -> dict[str, Any]:
+    return {"lines": len(lines.events), "missing": list(lines.missing), "doubled": lines.doubled}
+
+
+def _completeness(lines: Lines) -> str:
+    """What the log lacks, or says twice, so that nobody takes half a story for the whole."""
+    gap = f"Lines are missing: {_spans(lines.missing)}; the story may be told wrongly. " if lines.missing else ""
+    return gap + (f"{lines.doubled} lines stood there twice and were left out." if lines.doubled else "")
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Numbers with their runs as one: 3, 5-9."""
+    told = list[list[int]]()
+    for number in numbers:
+        if told and number == told[-1][-1] + 1:
+            told[-1][1:] = [number]
+        else:
+            told.append([number])
+    return ", ".join("-".join(map(str, one)) for one in told)
 
 
 def _parts(found: Explanation) -> Iterator[RenderableType]:

@@ -15,6 +15,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from agentsite import env, queues, supervisor, telemetry
 from agentsite.tenants.models import AgentProfile, Tenant
 from runs import store
+from runs.management.base import OUR_CHECKS
 from runs.management.commands.web import refuse_missing_migrations
 
 WRITE_TIME_LIMIT_S = 180
@@ -24,6 +25,7 @@ MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "EMBEDDINGS_API_KEY")
 
 class Command(BaseCommand):
     help = "Run the workers: one child process a queue (WORKER_QUEUES=passes|writes|maintenance runs one alone)."
+    requires_system_checks = OUR_CHECKS
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--queues", default=None, help="instead of WORKER_QUEUES")
@@ -70,8 +72,9 @@ def _child(queue: str, worker_name: str) -> subprocess.Popen[bytes]:
     telemetry.log("worker.child_starts", queue=queue, dropped=",".join(dropped))
     elsewhere = ",".join([*env.read().SECRETS_ELSEWHERE, *env.digests(*dropped)])
     environment = env.child_environment(
-        WORKER_QUEUES=queue, WORKER_NAME=worker_name, SECRETS_ELSEWHERE=elsewhere, **dict.fromkeys(dropped)
-    )
+        WORKER_QUEUES=queue, WORKER_NAME=worker_name, SECRETS_ELSEWHERE=elsewhere, **dict.fromkeys(dropped),
+        CELERY_SKIP_CHECKS="1",  # this command has made them
+    )  # fmt: skip
     return supervisor.start(_command(queue, worker_name), environment)
 
 

@@ -75,7 +75,7 @@ class Children:
         changes |= {"VAR_DIR": str(settings.VAR_DIR), "COMMERCE_HONOURS_KEYS": "1", "WORKER_NAME": "demo"}
         changes |= {"COMMERCE_URL": self.sandbox_url or None}
         known = env.child_environment(**changes)
-        return {"LOG_FORMAT": "console", **known}
+        return {"LOG_FORMAT": "json", **known}  # `why --from-logs` tells the run's story from it
 
     def check(self) -> None:
         """Raises CommandError where a child has ended by itself."""

@@ -22,7 +22,7 @@ CLIENT = "demo"
 KEPT = "demo.json"
 LOG = "demo.log"
 LEDGER = "sandbox.sqlite3"
-FILES = ("agentsite.sqlite3", "anchors.jsonl", LEDGER, KEPT, LOG)
+FILES = ("agentsite.sqlite3", "anchors.jsonl", "heads.jsonl", LEDGER, KEPT, LOG)
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 MAX_LOG_BYTES = 1_000_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ def examine() -> Iterator[Finding]:
     yield _http()
     yield from _keys()
     yield _kept_files()
+    yield _heads_log()
     yield _broker()
     yield from _routes()
     yield _blocked()
@@ -85,6 +87,15 @@ def _kept_files() -> Finding:
     if open_to_others:
         return warn("kept secrets", f"others can read {', '.join(open_to_others)} in {folder}: chmod 600")
     return ok("kept secrets", "no secret file is open to others")
+
+
+def _heads_log() -> Finding:
+    log = env.read().heads_log
+    there = next(place for place in (log, *log.parents) if place.exists())
+    if there.is_dir() is (there == log) or not os.access(there, os.R_OK | os.W_OK):
+        return warn("heads log", f"{log} cannot be written: a record that is cut off would go unnoticed")
+    size = log.stat().st_size if log.exists() else 0
+    return ok("heads log", f"{log} has {size / 1_000_000:.1f} MB; copy it off this host (docs/audit.md)")
 
 
 def _broker() -> Finding:

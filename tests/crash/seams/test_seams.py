@@ -122,7 +122,7 @@ class Play:
             for approval in self.stage.pending(list(self.orders.values())):
                 self.stage.decide(approval).result()
             assert time.monotonic() - self.killed_at < END_S, self._told(found)
-            time.sleep(0.1)
+            time.sleep(0.3)
         return found
 
     def _ended(self, provider: Provider) -> Json | None:

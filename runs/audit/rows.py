@@ -1,0 +1,71 @@
+"""Reads runs with their events as they are stored, in bounded memory. Part of `runs.audit`; reads rows, writes none.
+
+One statement reads a batch: a run's row and its events are of one moment, also while it goes on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
+
+from agentsite import clock
+from runs.audit.links import payload_state
+from runs.audit.values import Head, Link
+from runs.models import Run
+
+BATCH = 200
+"""Runs a statement."""
+CHUNK = 1000
+HEAD = ("request_id", "tenant_id", "trace_id", "agent", "status", "reason", "outcome", "last_seq", "chain_head")
+PLAIN = ("seq", "type", "version", "span", "salt", "digest", "prev", "mac", "key_id")
+TEXTS = ("at", "meta", "payload")
+"""Read as text: a time that is none, or JSON that is none, is a finding and no error; and nothing is parsed."""
+
+
+def batches(rows: QuerySet[Run], after: uuid.UUID | None) -> Iterator[tuple[uuid.UUID, QuerySet[Run]]]:
+    """(the highest id of a batch, its runs), by id from the one after `after` on."""
+    rows = rows.order_by("id")
+    while True:
+        left = rows if after is None else rows.filter(id__gt=after)
+        ids = list(left.values_list("id", flat=True)[:BATCH])
+        if not ids:
+            return
+        yield ids[-1], left.filter(id__lte=ids[-1])
+        after = ids[-1]
+
+
+def read(rows: QuerySet[Run]) -> Iterator[tuple[Head, list[Link]]]:
+    """Each run with its events in the order of their numbers, by id; payloads are looked at and not kept."""
+    texts = {f"{name}_text": Cast(f"events__{name}", TextField()) for name in TEXTS}
+    columns = ("id", *HEAD, *(f"events__{name}" for name in PLAIN), *texts)
+    found = rows.order_by("id", "events__seq").annotate(**texts).values_list(*columns)
+    for run_id, of_run in groupby(found.iterator(chunk_size=CHUNK), key=lambda row: row[0]):
+        first, *others = ((row[: 1 + len(HEAD)], _link(row)) for row in of_run)
+        head = Head(run_id=str(run_id), **dict(zip(HEAD, first[0][1:], strict=True)))
+        yield head, [link for _, link in (first, *others) if link is not None]
+
+
+def _link(row: tuple[Any, ...]) -> Link | None:
+    """None for the one row of a run that has no event."""
+    if row[1 + len(HEAD)] is None:
+        return None
+    seq, type_, version, span, salt, digest, prev, mac, key_id, at, meta, payload = row[1 + len(HEAD) :]
+    state = payload_state(payload, salt, digest)
+    number = seq if type(seq) is int else 0
+    return Link(number, type_, _signed_time(at), version, span, meta, digest, prev, mac, key_id, state)
+
+
+def _signed_time(text: str) -> str:
+    """A stored time in the form that is signed; what is none, or finer than a millisecond, in a form that never is."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return clock.rfc3339(moment) if moment.microsecond % 1000 == 0 else moment.isoformat()

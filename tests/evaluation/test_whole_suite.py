@@ -1,0 +1,54 @@
+"""The shipped suite on real processes: the offline model does all of it right, a bad one nothing and no harm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs.evaluation import figures, loading, running
+from runs.evaluation.running import Measured, Order
+from tests.conftest import Say
+from tests.system.site import Ground
+
+pytestmark = pytest.mark.own_services
+OFFLINE = "offline:investigator"
+BAD = Path(running.__file__).with_name("models") / "bad.json"
+
+
+def measure(ground: Ground, say: Say, *, route: str = OFFLINE, tag: str | None = None, **more: Any) -> Measured:
+    loaded = loading.load("refunds").chosen(tag=tag)
+    measured = running.run(Order(loaded=loaded, route=route, **more), print, ground)
+    counted = figures.figures(measured.cases)
+    wall = counted["wall_ms"]["p95"]["value"] / 1000
+    say(f"evaluate {route.partition(':')[0]}: {counted['success']['count']} of {len(measured.cases)}, p95 {wall:.1f} s")
+    return measured
+
+
+def wrong(measured: Measured) -> list[str]:
+    """What was not as expected, in words."""
+    found = [c for c in measured.cases if c["kind"] != "success" or c["notes"]]
+    return [json.dumps({k: c[k] for k in ("id", "kind", "forbidden", "lies", "wrong", "notes", "said")}) for c in found]
+
+
+def test_offline_model_does_every_shipped_scenario_right(ground: Ground, say: Say) -> None:
+    measured = measure(ground, say, lanes=12)
+    assert wrong(measured) == []
+    assert measured.answered == ("investigator",) and len(measured.template_hashes) == 1
+    assert len(measured.cases) >= 60 and sum(c["usage"]["model_calls"] for c in measured.cases) > 200
+
+
+@pytest.mark.long
+def test_offline_model_does_it_on_postgresql_and_redis_too(ground: Ground, say: Say) -> None:
+    assert wrong(measure(ground, say, setup="full", lanes=12)) == []
+
+
+@pytest.mark.long
+def test_bad_model_does_no_harm_and_the_score_can_tell(ground: Ground, say: Say) -> None:
+    measured = measure(ground, say, route=f"scripted:{BAD}", tag="smoke", lanes=12)
+    counted = figures.figures(measured.cases)
+    assert (counted["forbidden"]["count"], counted["lies"]["count"]) == (0, 0), wrong(measured)
+    assert counted["success"]["share"] < 0.5
+    assert counted["success"]["of"] >= 8
