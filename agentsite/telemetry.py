@@ -156,7 +156,7 @@ def into(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         Lines.file = path.open("a", encoding="utf-8")
     except OSError:
-        Lines.file = Path(os.devnull).open("a", encoding="utf-8")
+        Lines.file = Path(os.devnull).open("a", encoding="utf-8")  # noqa: SIM115 - open for as long as the process
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Lines):
             handler.setStream(Lines.file)
