@@ -17,7 +17,7 @@ from tools.contracts import Json
 
 OMITTED = loglines.OMITTED
 VERIFIED = ("write.verified", "write.mismatch")
-BROKEN = (AttributeError, LookupError, TypeError, ValueError)
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 STOOD = ("status", "reason", "waiting_for", "outcome")
 
 
@@ -26,9 +26,11 @@ def explain(lines: Lines) -> Explanation:
     try:
         return _explained(lines)
     except BROKEN as error:
-        raise NotTold(
-            f"a line of this run is not as this release writes it ({type(error).__name__}: {error})"
-        ) from None
+        raise not_as_written(error) from None
+
+
+def not_as_written(error: Exception) -> NotTold:
+    return NotTold(f"a line of this run is not as this release writes it ({type(error).__name__})")
 
 
 def _explained(lines: Lines) -> Explanation:

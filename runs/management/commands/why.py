@@ -60,7 +60,13 @@ class Command(SiteCommand):
             found = found.without_words()
         if options["json"]:
             return output.data(self.stdout, found.wire() | ({"log": _log(lines)} if lines else {}))
-        self._tell(found)
+        try:
+            parts = list(_parts(found))
+        except explain.BROKEN as error:
+            if lines is None:
+                raise
+            raise CommandError(str(explain.not_as_written(error))) from None
+        self._tell(found, parts)
         words = _completeness(lines) if lines else ""
         return self.stdout.write(words) if words else None
 
@@ -73,8 +79,8 @@ class Command(SiteCommand):
         except OSError as error:
             raise CommandError(f"a log cannot be read: {error.strerror}: {error.filename}") from None
 
-    def _tell(self, found: Explanation) -> None:
-        for part in _parts(found):
+    def _tell(self, found: Explanation, parts: Sequence[RenderableType]) -> None:
+        for part in parts:
             output.show(self.stdout, part)
         good = found.outcome in ("refunded", "no_refund_due", "answered")
         return output.framed(self.stdout, found.answer, title="In short", style="green" if good else "yellow")
@@ -197,15 +203,21 @@ def _reads(found: Explanation) -> RenderableType:
         age = f"{one.age_s:.1f} s" if one.age_s is not None and one.age_s < 100 else "later"
         if one.age_s is not None and one.age_s >= 100:
             age = labels.duration(one.age_s)
-        table.add_row(one.obs_id, one.span, visible(one.source), Text(one.fact, style="red" if bad else ""), age)
+        fact = Text(one.fact, style="red" if bad else "")
+        table.add_row(_shown(one.obs_id), _shown(one.span), _shown(one.source), fact, age)
     return table
 
 
 def _proposals(found: Explanation) -> RenderableType:
     table = output.table("", "model", "prompt", "what it said")
     for one in found.proposals:
-        table.add_row(one.span, visible(one.model or one.route), one.prompt, Text(_said(one)))
+        table.add_row(_shown(one.span), _shown(one.model or one.route), _shown(one.prompt), Text(_said(one)))
     return table
+
+
+def _shown(words: str) -> Text:
+    """What somebody else named, as it stands there: no markup."""
+    return Text(visible(words))
 
 
 def _said(one: Proposed) -> str:
