@@ -149,6 +149,10 @@ class Lines(logging.StreamHandler[TextIO]):
     def __init__(self) -> None:
         super().__init__(Lines.file)
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A line that could not be written is counted; Python's own way shows its fields with their secrets."""
+        count("lines_lost")
+
 
 def into(path: Path) -> None:
     """From here on this process's lines are added to a file; where that cannot be written to, they go nowhere."""

@@ -8,6 +8,7 @@ follow OpenTelemetry's conventions for generative AI, which still move, and stan
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from agentsite import __version__, env, telemetry
+from agentsite import __version__, clock, env, telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -103,6 +104,8 @@ class _Carrier:
         self._processor.force_flush(EXPORT_TIMEOUT_S * 1000)
 
     def stop(self) -> None:
+        """Hand over what waits, as far as the collector takes it now: a process does not stay for one that is dead."""
+        self._exporter.until = clock.monotonic() + EXPORT_TIMEOUT_S
         self._processor.shutdown()
 
 
@@ -112,11 +115,12 @@ def _counting(endpoint: str) -> Any:
     from opentelemetry.sdk.trace.export import SpanExportResult
 
     class Counting(OTLPSpanExporter):
-        gone = 0
+        gone, until = 0, math.inf
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             try:
-                result = super().export(spans)
+                in_time = clock.monotonic() < self.until
+                result = super().export(spans) if in_time else SpanExportResult.FAILURE
             finally:
                 self.gone += len(spans)
             if result is not SpanExportResult.SUCCESS:

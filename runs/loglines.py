@@ -18,7 +18,8 @@ STANDS, DECISION = "run.stands", "decision.recorded"
 OMITTED = "not in the log"
 LONGEST, MOST = 400, 64
 _ID = re.compile(rf"[^\s\x00-\x1f\x7f]{{1,{LONGEST}}}")
-_SLUG = re.compile(r"[a-z0-9_.-]{1,64}")
+_SLUG = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_MODEL = re.compile(r"[!-~]{1,200}")
 
 # Of an event's meta. A type that is not listed says nothing: its line has its ids alone.
 _META: dict[str, tuple[str, ...]] = {
@@ -119,13 +120,22 @@ def picked(found: object, names: Sequence[str]) -> Json:
 
 def spoken(found: Json) -> Json:
     """The versions a run was made with, and the like: every name, its value where it is no words."""
-    return {name: value(inner) for name, inner in found.items()}
+    return {name: model(inner) if name == "model" else value(inner) for name, inner in found.items()}
 
 
 def args(found: object) -> Json:
     """A reason is a model's own word: it is told where it is a slug."""
-    said = picked(found, _ARGS)
-    return said if _SLUG.fullmatch(str(said.get("reason", "x"))) else {**said, "reason": None}
+    return _slug(picked(found, _ARGS), "reason")
+
+
+def model(found: object) -> str | None:
+    """The name that a provider says it answers under: another's word, so it is told where it can be a name."""
+    return found if isinstance(found, str) and _MODEL.fullmatch(found) else None
+
+
+def _slug(said: Json, name: str) -> Json:
+    """The same, without what stands under this name where it may be somebody's words."""
+    return said if _SLUG.fullmatch(str(said.get(name, "x"))) else {**said, name: None}
 
 
 def checks(found: object) -> list[Json]:
@@ -190,7 +200,9 @@ _PAYLOAD: dict[str, Callable[[Json], Json]] = {
 
 def said(type_: str, meta: Json, payload: Json | None) -> Json:
     """What an event's line says beside its ids; nothing for a type that is not known here."""
-    told = picked(meta, _META.get(type_, ()))
+    told = _slug(picked(meta, _META.get(type_, ())), "finish_reason")
+    if "model" in told:
+        told["model"] = model(told["model"])
     tell = _PAYLOAD.get(type_)
     return told | (tell(payload) if tell is not None and payload is not None else {})
 
@@ -199,7 +211,7 @@ def turn(made: NewTurn, at: str) -> Json:
     """A model turn as its commit left it."""
     proposed = [{"tool": p.tool, "args": p.args, "evidence": list(p.evidence)} for p in made.proposals]
     return {
-        "span": made.span, "at": at, "route": value(made.route), "model": value(made.answered_model),
+        "span": made.span, "at": at, "route": value(made.route), "model": model(made.answered_model),
         "prompt": made.prompt.version, "calls": calls(proposed), "draft": made.final is not None,
         "error": value(made.error.get("error")) if made.error else None,
     }  # fmt: skip
@@ -220,7 +232,7 @@ def content(kind: str, found: object) -> Json:
     rows = {
         name: [picked(row, fields) for row in found[name]][:MOST] for name, fields in _ROWS if _are_rows(found, name)
     }
-    return picked(found, (*_ORDER, *_REFUND, "error", "rule")) | rows
+    return _slug(picked(found, (*_ORDER, *_REFUND, "error", "rule")), "status") | rows
 
 
 _ROWS = (("payments", _PAYMENT), ("refunds", _REFUND))

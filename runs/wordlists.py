@@ -306,6 +306,7 @@ ENGLISH = Words(
             r"reach(?:ed|ing)? you", r"so be it",
             r"as (?:it|they|this|that|these|those|everything|all) (?:should|must)",
             rf"{_WHO} (?:(?:all|just|really|also|gladly|have|had|to|can|will|would) )*(?:do|did) {_THAT}",
+            rf"what (?:\w+ ){{0,2}}?{_ACTOR} (?:(?:all|just|really|also|together) )*did",
             rf"(?:is|are|was|were|be|been|being) (?:{courtesy.VERY} )*(?:for you|on us)(?! to\b)",
             rf"forward to {_THAT}", rf"{_THAT} yours",
         ),

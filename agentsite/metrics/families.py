@@ -12,9 +12,13 @@ from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily
 
+from agentsite.text import visible
+
 PREFIX = "agentsite_"
 MOST = 5_000
 """Rows that are looked at one by one, at most: beyond it a count says `at least`, and `scrape_bounded` says so."""
+
+LONGEST_LABEL = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,8 @@ class Family:
     def at(self, value: float, *labels: str) -> Sample:
         """A sample with a value for each label."""
         assert len(labels) == len(self.labels), self.name
-        return Sample(family=self.name, labels=labels, value=float(value))
+        shown = tuple(visible(label)[:LONGEST_LABEL] for label in labels)  # no row may spoil the whole scrape
+        return Sample(family=self.name, labels=shown, value=float(value))
 
     def each(self, counted: Mapping[str, float]) -> Iterator[Sample]:
         """A sample for each value of the one label."""

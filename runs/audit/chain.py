@@ -20,6 +20,7 @@ from runs.store.erasing import CONVERSATION, EVIDENCE, NO_CONVERSATION, NO_EVIDE
 SPARED: dict[str, frozenset[str]] = {CONVERSATION: NO_CONVERSATION, EVIDENCE: NO_EVIDENCE}
 """Types whose payload an erasure of a class leaves."""
 FIRST = "run.accepted"
+NAMED = ("trace_id", "request_id", "agent")
 CORRECTIONS = ("run.corrected", "run.resolved")
 ENDED = frozenset(status.value for status in TERMINAL)
 
@@ -109,8 +110,9 @@ def _row(head: Head, links: Sequence[Link]) -> Named | None:
     first, last = links[0], links[-1]
     if first.type != FIRST:
         return Named(seq=1, type=first.type, kind="changed", why=f"the first row is no {FIRST}")
-    for name in ("trace_id", "request_id", "agent"):
-        if _meta(first).get(name) != getattr(head, name):
+    told = _meta(first)
+    for name in (*NAMED, *(("tenant_id",) if "tenant_id" in told else ())):  # older releases did not name it
+        if told.get(name) != getattr(head, name):
             return _differs(first, name)
     if (head.last_seq, head.chain_head) != (last.seq, last.mac):
         return _differs(last, "last_seq" if head.last_seq != last.seq else "chain_head")

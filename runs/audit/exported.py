@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from agentsite.canonical import canonical_text
@@ -31,9 +32,9 @@ def verify_export(document: Any, keys: Keys, logs: Logs) -> Verdict:
 def _head(document: Any) -> Head:
     run = document["run"]
     return Head(
-        run_id=run["run_id"], request_id=run["request_id"], tenant_id=run["tenant_id"], trace_id=run["trace_id"],
-        agent=run["agent"], status=run["status"], reason=run["reason"], outcome=document["outcome"],
-        last_seq=int(run["last_seq"]), chain_head=run["chain_head"],
+        run_id=str(uuid.UUID(run["run_id"])), request_id=run["request_id"], tenant_id=run["tenant_id"],
+        trace_id=run["trace_id"], agent=run["agent"], status=run["status"], reason=run["reason"],
+        outcome=document["outcome"], last_seq=int(run["last_seq"]), chain_head=run["chain_head"],
     )  # fmt: skip
 
 

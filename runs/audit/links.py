@@ -57,7 +57,8 @@ def sealed(keys: Keys, run_id: str, link: Link, *, seq: object, prev: str, mac: 
     secret = keys.get(link.key_id)
     if secret is None:
         return False
-    if hmac.compare_digest(mac_of(secret, run_id, link, seq=seq, prev=prev), mac):
+    held = mac.encode("utf-8", "replace")  # it may be any text
+    if hmac.compare_digest(mac_of(secret, run_id, link, seq=seq, prev=prev).encode(), held):
         return True
     older = mac_of(secret, run_id, link, seq=seq, prev=prev, spanned=False)
-    return None if hmac.compare_digest(older, mac) else False
+    return None if hmac.compare_digest(older.encode(), held) else False

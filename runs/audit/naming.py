@@ -12,6 +12,8 @@ from runs.audit.values import Head, Kind, Link, Named
 
 BEYOND = 1000
 """How far past the highest known place a row is still looked for: rows may be gone and all later ones renumbered."""
+MOST = 20_000
+"""How many places are tried: a number in a row may be anything, and whoever put it there may hold nobody up by it."""
 
 
 class Broken:
@@ -73,7 +75,7 @@ class Broken:
     def _home(self) -> int | None:
         """The place at which the row was written."""
         known = max(self._head.last_seq, len(self._links), *(link.seq for link in self._links))
-        places = (self._place, *range(1, known + BEYOND))
+        places = (self._place, *range(1, min(known + BEYOND, MOST)))
         return next((place for place in places if self._is_at(self._link, place)), None)
 
     def _stands_elsewhere(self) -> Link | None:

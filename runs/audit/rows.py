@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from django.db import connection
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
@@ -45,9 +46,12 @@ def read(rows: QuerySet[Run]) -> Iterator[tuple[Head, list[Link]]]:
     texts = {f"{name}_text": Cast(f"events__{name}", TextField()) for name in TEXTS}
     columns = ("id", *HEAD, *(f"events__{name}" for name in PLAIN), *texts)
     found = rows.order_by("id", "events__seq").annotate(**texts).values_list(*columns)
+    _read_any_text()
     for run_id, of_run in groupby(found.iterator(chunk_size=CHUNK), key=lambda row: row[0]):
         first, *others = ((row[: 1 + len(HEAD)], _link(row)) for row in of_run)
-        head = Head(run_id=str(run_id), **dict(zip(HEAD, first[0][1:], strict=True)))
+        told = dict(zip(HEAD, map(_plain, first[0][1:]), strict=True))
+        told["last_seq"] = _whole(told["last_seq"])
+        head = Head(run_id=str(run_id), **told)
         yield head, [link for _, link in (first, *others) if link is not None]
 
 
@@ -55,10 +59,31 @@ def _link(row: tuple[Any, ...]) -> Link | None:
     """None for the one row of a run that has no event."""
     if row[1 + len(HEAD)] is None:
         return None
-    seq, type_, version, span, salt, digest, prev, mac, key_id, at, meta, payload = row[1 + len(HEAD) :]
+    seq, type_, version, span, salt, digest, prev, mac, key_id, at, meta, payload = map(_plain, row[1 + len(HEAD) :])
     state = payload_state(payload, salt, digest)
-    number = seq if type(seq) is int else 0
-    return Link(number, type_, _signed_time(at), version, span, meta, digest, prev, mac, key_id, state)
+    return Link(_whole(seq), type_, _signed_time(at), version, span, meta, digest, prev, mac, key_id, state)
+
+
+def _read_any_text() -> None:
+    """Bytes that are no UTF-8 are a finding, too. PostgreSQL holds none."""
+    if connection.vendor == "sqlite":
+        connection.ensure_connection()
+        connection.connection.text_factory = _text
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8", "backslashreplace")
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, nothing, or text: SQLite takes anything in any column, also what no column of ours ever holds."""
+    if value is None or type(value) is int:
+        return value
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int else 0
 
 
 def _signed_time(text: str) -> str:

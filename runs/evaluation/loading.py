@@ -5,6 +5,7 @@ A fault names file, scenario and field. Everything a scenario gives to others (p
 
 from __future__ import annotations
 
+import os.path
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ PROMISES: Json = {"honours_keys": True, "settle_s": 1}
 OURS = ("url", "read_token_env", "write_token_env")
 NOWHERE = "http://127.0.0.1:9"
 MAX_BYTES = 5_000_000
+UNREADABLE = (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError, yaml.YAMLError)
+"""What reading YAML raises: a value that is none of its own tag is no error of YAML's."""
 MERGE, TIMESTAMP = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:timestamp"
 
 
@@ -64,8 +67,8 @@ class Loaded:
 
 def load(named: str) -> Loaded:
     """A suite by its folder, or by the name of one that ships. Raises BadSuite."""
-    folder = Path(named) if Path(named).is_dir() else SUITES / named
-    if not (folder / HEAD).is_file():
+    folder = Path(named) if os.path.isdir(named) else SUITES / named  # noqa: PTH112 - False for what can be no name
+    if not os.path.isfile(folder / HEAD):  # noqa: PTH113 - the same
         raise BadSuite(f"{named}: no folder with a {HEAD}, and no suite of that name ships")
     suite = _suite(folder / HEAD)
     files = [path for path in sorted(folder.glob("*.yaml")) if path.name != HEAD]
@@ -144,7 +147,7 @@ def _read(path: Path) -> Any:
         if path.stat().st_size > MAX_BYTES:
             raise BadSuite(f"{path.name}: larger than {MAX_BYTES} bytes")
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_Strict)  # noqa: S506 - a SafeLoader, and stricter
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except UNREADABLE as error:
         raise BadSuite(f"{path.name}: {' '.join(str(error).split())[:300]}") from None
 
 

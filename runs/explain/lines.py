@@ -64,7 +64,7 @@ def _named(logs: Sequence[Opened], name: str, tenant: str | None) -> Iterator[Js
 
 def _run_id(found: Sequence[Json], name: str) -> str:
     """One run: by its own id, else the oldest of this trace, else the one of this request."""
-    runs = {line["run_id"]: line for line in reversed(found)}
+    runs = {str(line["run_id"]): line for line in reversed(found)}
     if name in runs:
         return name
     traced = [line for line in found if line.get("trace_id") in (name, name.replace("-", "").lower())]
@@ -102,14 +102,18 @@ def _texts(log: IO[str]) -> Iterator[str]:
 def _json(text: str) -> Json | None:
     """A line's object; whatever a collector put before it is passed over."""
     try:
-        line = json.loads(text[max(0, text.find("{")) :], object_pairs_hook=_object, parse_constant=_object)
-    except (TypeError, ValueError, RecursionError):
+        line = json.loads(text[max(0, text.find("{")) :], object_pairs_hook=_object, parse_constant=_number)
+    except (ValueError, RecursionError):
         return None
     return line if isinstance(line, dict) and _is(line, str, "event", "run_id") else None
 
 
-def _object(pairs: Any) -> Json:
-    """We say each thing once, and no number that is none."""
+def _number(word: str) -> float:
+    raise ValueError(f"{word} is none")
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> Json:
+    """We say each thing once."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands there twice")
@@ -139,10 +143,11 @@ def _sorted(lines: Sequence[Json]) -> Lines:
             if any(earlier[name] != line[name] for name in SAID_ONCE):
                 raise NotTold(f"two lines say different things of event {line['seq']}: one of them is not the run's")
     stands = _once([line for line in lines if _is_numbered(line)], loglines.STANDS, "version")
+    decisions = _once([line for line in lines if _is(line, str, "at")], loglines.DECISION, "at")
     last = max([*events, *(line["seq"] for line in stands)], default=0)
     return Lines(
-        events=tuple(events[seq] for seq in sorted(events)), stands=stands, doubled=doubled,
-        decisions=_once([line for line in lines if _is(line, str, "at")], loglines.DECISION, "at"), missing=tuple(sorted(set(range(1, last + 1)) - set(events))),
+        events=tuple(events[seq] for seq in sorted(events)), stands=stands, decisions=decisions, doubled=doubled,
+        missing=tuple(sorted(set(range(1, last + 1)) - set(events))),
     )  # fmt: skip
 
 

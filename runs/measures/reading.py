@@ -21,6 +21,7 @@ from django.db.models.functions import Cast, StrIndex, Substr
 
 from agentsite import prices
 from agentsite.tenants.models import Objective
+from agentsite.text import visible
 from approvals.models import Approval
 from runs.measures import ends, objectives
 from runs.measures.columns import Columns, Ended
@@ -146,7 +147,7 @@ def _model(versions: str | None) -> str:
         stored = json.loads(versions or "{}")
     except ValueError:
         return "none"
-    return str(stored.get("model") or "none")[:200] if isinstance(stored, dict) else "none"
+    return visible(str(stored.get("model") or "none"))[:200] if isinstance(stored, dict) else "none"
 
 
 @lru_cache(maxsize=4096)

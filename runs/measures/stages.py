@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"[0-9]{1,8}", re.ASCII)
 
 
 class BadNumbers(ValueError):
-    """What was asked cannot be calculated; `field` is the one at fault: stages, calls, slow or cost."""
+    """What was asked cannot be calculated; `field` is the one at fault: stages, calls, run, slow, cost …"""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -84,6 +84,11 @@ def slow(percent: str, cost: str) -> Slow:
     if not (chance == 0 or tail.LEAST_CHANCE <= chance <= 1):
         least = tail.shown(100 * tail.LEAST_CHANCE, 3)
         raise BadNumbers("slow", f"a percentage: 0, or from {least} to 100")
-    if not _WHOLE.fullmatch(cost) or int(cost) > MOST_MS:
-        raise BadNumbers("cost", f"whole milliseconds, at most {MOST_MS:,}")
-    return Slow(chance=chance, cost_ms=int(cost))
+    return Slow(chance=chance, cost_ms=milliseconds("cost", cost))
+
+
+def milliseconds(field: str, given: str) -> int:
+    """Whole milliseconds. Raises BadNumbers that names this field."""
+    if not _WHOLE.fullmatch(given) or int(given) > MOST_MS:
+        raise BadNumbers(field, f"whole milliseconds, at most {MOST_MS:,}")
+    return int(given)

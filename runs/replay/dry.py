@@ -15,7 +15,7 @@ from agentsite.tenants.profiles import Limits, Profile
 from runs import evidence, precheck
 from runs.contracts import Contract, SeenObservation
 from runs.replay import facts
-from runs.replay.record import Happened, Recorded, read
+from runs.replay.record import Happened, Recorded, read, readable
 from tools import gate
 from tools.contracts import Backend, Decision, Json, OrderFacts, PolicyState, Scope
 from tools.errors import NotFound
@@ -85,11 +85,12 @@ def judge(document: Json, profile: Profile | None = None) -> Judged:
     record = read(document)
     judging = _Judging(record, profile)
     found = list(judging.changes())
-    return Judged(
-        run_id=record.run_id, request_id=record.run["request_id"], agent=record.run["agent"],
-        tenant_id=record.run["tenant_id"], decisions=judging.decisions, other_rule=judging.other_rule,
-        changes=tuple(found),
-    )  # fmt: skip
+    with readable():
+        return Judged(
+            run_id=record.run_id, request_id=record.run["request_id"], agent=record.run["agent"],
+            tenant_id=record.run["tenant_id"], decisions=judging.decisions, other_rule=judging.other_rule,
+            changes=tuple(found),
+        )  # fmt: skip
 
 
 class _Judging:
@@ -102,7 +103,8 @@ class _Judging:
 
     def changes(self) -> Iterator[Change]:
         if self.profile is not None:
-            yield from self._of_the_run(self.profile)
+            with readable():
+                yield from self._of_the_run(self.profile)
         seen = set[tuple[str, str]]()
         for step in self.record.steps:
             for decided in (e for e in step.events if e.type == "gate.decided"):
@@ -116,8 +118,9 @@ class _Judging:
         if decided.meta["rule"] == NOT_REPEATED:
             return None  # what was read again decided it: no grant and no rule of the gate's own
         self.decisions += 1
-        case = _case(self.record, self.contract, decided)
-        was = _told(decided.meta["decision"], decided.meta["rule"], decided.meta["required"])
+        with readable():
+            case = _case(self.record, self.contract, decided)
+            was = _told(decided.meta["decision"], decided.meta["rule"], decided.meta["required"])
         try:
             now = gate.evaluate(case, _reader(decided))
         except _NotOnRecord:
@@ -127,7 +130,8 @@ class _Judging:
         if kind is None:
             self.other_rule += was["rule"] != would["rule"]
             return None
-        return _change(kind, decided, was, would, _numbers(decided, now))
+        with readable():
+            return _change(kind, decided, was, would, _numbers(decided, now))
 
     def _of_the_run(self, profile: Profile) -> Iterator[Change]:
         """What would have ended the whole run before any decision, or within it."""
@@ -232,8 +236,10 @@ def _reader(decided: Happened) -> Any:
     """The live facts of then, for a rule that asks for them."""
 
     def recorded(*_: Any) -> OrderFacts:
-        if (decided.payload or {})["facts"]:
-            return facts.of_decision(decided, (), "")
+        with readable():
+            known = (decided.payload or {})["facts"]
+            if known:
+                return facts.of_decision(decided, (), "")
         if decided.meta["rule"] == "order_not_found":
             raise NotFound
         _not_there()

@@ -17,7 +17,7 @@ from runs.replay import diff, memory
 from runs.replay.diff import Compared, Difference
 from runs.replay.memory import Chance
 from runs.replay.outside import NotRecorded, World
-from runs.replay.record import Recorded, Step, read
+from runs.replay.record import Recorded, Step, read, readable
 from runs.states import MODEL_TURN, TERMINAL, IllegalTransition, On, Status, next_status
 from tools.contracts import Json, SentMark
 from tools.errors import ToolError
@@ -71,7 +71,8 @@ class _Made:
 
 def play(document: Json) -> Replayed:
     """Replays an exported run. Raises BadRecord where the document is none, or cannot be read by today's code."""
-    return _Play(read(document)).play()
+    with readable():
+        return _Play(read(document)).play()
 
 
 def model_calls(document: Json) -> tuple[Mapping[int, ModelCall], Difference | None]:
@@ -79,8 +80,9 @@ def model_calls(document: Json) -> tuple[Mapping[int, ModelCall], Difference | N
 
     Turns after the first difference are not among them: today's run would not have come there. Raises BadRecord.
     """
-    played = _Play(read(document))
-    played.play()
+    with readable():
+        played = _Play(read(document))
+        played.play()
     return played.asked, played.found[0] if played.found else None
 
 

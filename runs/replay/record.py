@@ -5,7 +5,8 @@ A step is one checkpoint: the events that carry its version. One that left no ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -134,13 +135,20 @@ def read(document: Any) -> Recorded:
     if document.get("schema") not in range(OLDEST_SCHEMA, SCHEMA + 1):
         known = f"{OLDEST_SCHEMA} to {SCHEMA}"
         raise BadRecord(f"schema_unknown: schema {document.get('schema')}, known: {known}")
-    try:
+    with readable():
         return _recorded(document)
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """What is not as an export writes it ends as BadRecord, wherever in a document it stands."""
+    try:
+        yield
     except BadRecord:
         raise
     except ValidationError as error:
         raise BadRecord(f"schema_unknown: contract: {error.error_count()} faults") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise BadRecord(f"not readable: {type(error).__name__}: {error}") from None
 
 

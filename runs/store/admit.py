@@ -98,7 +98,13 @@ def _first_rows(run: Run, contract: Contract, files: Sequence[NewAttachment]) ->
     )
     accepted = NewEvent(
         type="run.accepted",
-        meta={"request_id": run.request_id, "trace_id": run.trace_id, "agent": run.agent, "release": run.release},
+        meta={
+            "request_id": run.request_id,
+            "trace_id": run.trace_id,
+            "agent": run.agent,
+            "release": run.release,
+            "tenant_id": run.tenant_id,
+        },
         payload={"goal": contract.goal, "actor": contract.actor.model_dump(mode="json"), **_named(files)},
     )
     position = events.append(str(run.id), events.Position(seq=0, head=""), 1, [accepted])

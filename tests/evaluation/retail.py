@@ -33,7 +33,7 @@ def _scenario(case: dict[str, Any]) -> Scenario:
     owed = case["expected_refund"]
     asks = owed is not None and Decimal(owed["amount"]["amount"]) > ASKS_ABOVE
     return Scenario(
-        id=f"case-{case['case'].replace('_', '-').lower()}", title=case["kind"], tags=("retail",), source="tau2-bench and tau-bench (MIT)",
+        id=_slug(case["case"]), title=case["kind"], tags=("retail",), source="tau2-bench and tau-bench (MIT)",
         asked=Asked(
             goal=case["goal"], customer_id=case["actor"]["customer_id"], order_ids=(case["order"]["order_id"],)
         ),
@@ -43,6 +43,10 @@ def _scenario(case: dict[str, Any]) -> Scenario:
         profile=PROFILE, acts=(Act(when="awaiting_approval", do="approve"),) if asks else (),
         expected=_right(owed) if owed is not None else _nothing(),
     )  # fmt: skip
+
+
+def _slug(name: str) -> str:
+    return f"case-{name.replace('_', '-').lower()}"
 
 
 def _right(owed: dict[str, Any]) -> Expected:

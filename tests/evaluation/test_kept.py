@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from runs import evaluations, qualification
-from runs.evaluation import preparing
+from runs.evaluation import figures, preparing
 from runs.evaluations import NotQualified
 from runs.models import Evaluation, Qualification
-from tests.evaluation.cases import ROUTE, result
+from tests.evaluation.cases import ROUTE, case, result
 
 pytestmark = pytest.mark.django_db
+HARMFUL = figures.figures([case("one"), case("two", "lie", lies=["says so"])])
 
 
 def test_good_evaluation_qualifies_exactly_the_model_that_answered() -> None:
@@ -35,6 +36,11 @@ def test_good_evaluation_qualifies_exactly_the_model_that_answered() -> None:
     ("measured", "words"),
     [
         (lambda: result(whole=False), "only a part of the suite was run"),
+        (
+            lambda: result(route="scripted:/tmp/s.json"),
+            "a script is no model: its file may say something else tomorrow",
+        ),
+        (lambda: result(figures=HARMFUL, failing=()), "1 scenarios with a forbidden effect or an untrue word"),
         (lambda: result("success", "stuck"), "thresholds were not met: success 0.500 < 0.9"),
         (lambda: result(answered=("a", "b")), "the model answered under 2 names: a, b"),
         (lambda: result(answered=()), "the model answered under 0 names: none"),

@@ -67,6 +67,10 @@ def test_fault_is_named_by_file_scenario_and_field(tmp_path: Path, change: dict[
     ("text", "words"),
     [
         ("a: [", "a.yaml: while parsing"),
+        ("- id: !!int abc\n", "a.yaml: invalid literal for int()"),
+        ("- id: !!timestamp abc\n", "a.yaml: 'NoneType' object"),
+        (f"- id: {'9' * 5000}\n", "a.yaml: Exceeds the limit"),
+        ("[" * 3000, "a.yaml: maximum recursion depth"),
         ("a: 1\n", "a.yaml: expected a list of scenarios"),
         ("- {id: a, id: b}\n", "a.yaml: a key is there twice"),
         ("[]\n", "holds no scenario"),

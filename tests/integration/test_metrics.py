@@ -282,6 +282,15 @@ def test_a_part_that_fails_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatc
     assert "hunter2" not in scrape()
 
 
+def test_a_row_that_cannot_be_written_out_spoils_no_scrape() -> None:
+    """A lone surrogate is JSON and no UTF-8; a line break in a name is no line of its own."""
+    ended("r1", outcome='"} 1\nevil 3')
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE runs_run SET versions = %s", ['{"model": "\\ud800"}'])
+    text = scrape()
+    assert 'agentsite_run_model_calls{model="\\\\ud800"}' in text and "\nevil" not in text
+
+
 def test_without_a_database_the_rest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> None:
         raise OperationalError("connection refused")

@@ -140,6 +140,19 @@ def test_spans_that_find_no_room_are_dropped_and_hold_nobody_up(
 
 
 @pytest.mark.any_database
+def test_a_process_does_not_stay_for_a_collector_that_is_away() -> None:
+    """It tries for as long as one export may take; what still waits then is given up at once, and counted."""
+    code = (
+        "from prometheus_client import REGISTRY\nfrom agentsite import clock, tracing\n"
+        "tracing.EXPORT_TIMEOUT_S, at = 0, clock.now()\n"
+        "tracing.keep([tracing.Step(run_id='r', trace_id='ab' * 16, span=str(n), operation='chat', what='m', start=at,"
+        " end=at) for n in range(3)])\ntracing._carrier().stop()\n"
+        "print(REGISTRY.get_sample_value('agentsite_spans_lost_total'))"
+    )
+    assert in_new_process(code, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9") == "3.0"
+
+
+@pytest.mark.any_database
 def test_without_an_endpoint_nothing_of_opentelemetry_is_imported() -> None:
     code = (
         "import sys\nfrom agentsite import tracing\ntracing.keep([])\ntracing.flush()\nassert not tracing.is_on()\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import io
 import json
 import logging
 import uuid
@@ -237,6 +239,22 @@ def test_formatter_of_either_kind_cleans_messages_and_tracebacks(site: World, lo
     line = formatter.format(record)
     telemetry.configure(env.read().LOG_FORMAT)
     assert planted.leaks(line) == [] and "RuntimeError" in line and GONE in line
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_line_that_finds_no_room_shows_its_fields_nowhere(
+    site: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python's own way is to print them as they are, before any formatter, beside a log that is full."""
+    counted = list[str]()
+    monkeypatch.setattr(telemetry, "count", lambda name, *_, **__: counted.append(name))
+    monkeypatch.setattr(telemetry.Lines, "file", Full())
+    telemetry.Lines().handle(logging.LogRecord("x", logging.ERROR, "f.py", 1, {"key": WRITE}, None, None))
+    assert counted == ["lines_lost"] and capfd.readouterr() == ("", "")
 
 
 def test_problem_details_hold_no_secret(site: World) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import random
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -178,13 +180,66 @@ def test_newest_runs_alone_are_looked_at_and_it_is_said(db: None) -> None:
 
 
 def test_rows_that_no_code_can_read_do_not_stop_it(db: None) -> None:
-    """A contract that is no JSON, versions that name no model."""
-    runs = save([ended(versions=["x"]), ended(versions={"model": None})])
+    """A contract that is no JSON, versions that name no model, a name that no encoding can write."""
+    runs = save([ended(versions=["x"]), ended(versions={"model": None}), ended()])
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_run SET contract = 'no json' WHERE request_id = %s", [runs[0].request_id])
+        surrogate = ['{"model": "\\ud800"}', runs[2].request_id]
+        cursor.execute("UPDATE runs_run SET versions = %s WHERE request_id = %s", surrogate)
     found = told()
-    assert list(found["by"]["model"]) == ["none"] and found["whole"]["cost"]["USD"]["n"] == 2
-    assert found["whole"]["runs"] == 2
+    assert {*found["by"]["model"]} == {"none", "\\ud800"} and found["whole"]["cost"]["USD"]["n"] == 3
+    assert found["whole"]["runs"] == 3
+    assert "\\ud800" in approving.body(signed_in(approving.person()), PAGE)
+
+
+def test_figures_are_those_of_a_count_by_hand(db: None) -> None:
+    """Random ends of two tenants, counted again in the plainest way: nobody's runs are in another's figures."""
+    chance = random.Random(7)
+    runs = save([_any_end(chance, tenant) for tenant in ("t_acme_in", "t_other") for _ in range(300)])
+    for tenant in ("t_acme_in", "t_other", None):
+        made = told(*(("--tenant", tenant) if tenant else ()), "--days", "10", "--by", "model")
+        since = dbtime.now() - timedelta(days=10)
+        mine = [r for r in runs if tenant in (None, r.tenant_id) and r.completed_at and r.completed_at > since]
+        assert made["whole"] | _by_hand(mine) == made["whole"]
+        for model in ("small", "large"):
+            row = made["by"]["model"][model]
+            assert row | _by_hand([r for r in mine if r.versions["model"] == model]) == row
+
+
+def _any_end(chance: random.Random, tenant: str) -> Run:
+    status, reason, outcome = chance.choice((
+        ("completed", None, "refunded"), ("completed", None, "no_refund_due"), ("completed", None, "refund_failed"),
+        ("escalated", "budget_exhausted", "handed_to_staff"), ("escalated", "needs_a_person", "handed_to_staff"),
+        ("escalated", "outcome_unknown", "resolved_by_staff"), ("failed", "worker_crash_loop", None),
+        ("cancelled", "cancelled_by_client", "cancelled"),
+    ))  # fmt: skip
+    return ended(
+        tenant_id=tenant, status=status, reason=reason, outcome=outcome, ago=timedelta(hours=chance.randrange(20 * 24)),
+        active_ms=chance.randrange(60_000), input_tokens=chance.randrange(20_000), model_calls=chance.randrange(1, 14),
+        versions={"model": chance.choice(("small", "large"))}, cost_micros=chance.randrange(1, 90_000),
+    )  # fmt: skip
+
+
+def _by_hand(runs: list[Run]) -> Json:
+    """Some of the figures, from their definitions alone."""
+    count = [r for r in runs if r.status != "cancelled"]
+    failed = [r for r in count if r.outcome == "refund_failed" or (r.reason or "needs_a_person") != "needs_a_person"]
+    active = sorted(r.active_ms for r in count)
+    at = {f"p{n}": active[-(-n * len(active) // 100) - 1] for n in (50, 95, 99)}
+    return {
+        "runs": len(count), "beside": {"cancelled": len(runs) - len(count)},
+        "failed": _share(len(failed), len(count)),
+        "capped": _share(sum(r.reason == "budget_exhausted" for r in count), len(count)),
+        "escalated": _share(sum(r.status != "completed" for r in count), len(count)),
+        "active_ms": {"n": len(active), "total": sum(active), "most": active[-1], **at},
+    }  # fmt: skip
+
+
+def _share(part: int, whole: int) -> Json:
+    z = 1.959963984540054
+    middle, reach = part + z * z / 2, z * math.sqrt(part * (whole - part) / whole + z * z / 4)
+    bounds = {"low": (middle - reach) / (whole + z * z), "high": (middle + reach) / (whole + z * z)}
+    return {"part": part, "whole": whole, "share": part / whole, **{n: pytest.approx(v) for n, v in bounds.items()}}
 
 
 def test_command_speaks_and_refuses(db: None) -> None:
@@ -334,6 +389,14 @@ def test_commands_of_the_calculator(db: None) -> None:
     for options in (["--calls", "0"], ["--stages", "x"], ["--slow", "101"], ["--cost", "-1"]):
         with pytest.raises(CommandError, match=options[0]):
             call_command("tail", *([] if options[0] in ("--calls", "--stages") else ["--example"]), *options)
+    for given, named in (
+        (["--slow", ""], "--slow"), (["--cost", ""], "--cost"), (["--run", "x", "--above", "soon"], "--above"),
+        (["--calls", "5", "--above", "10"], "--above"), (["--tenant", "t_acme_in"], "--tenant"),
+        (["--run", save([ended()])[0].request_id], "--run"),
+    ):  # fmt: skip
+        with pytest.raises(CommandError, match=named) as refused:
+            call_command("tail", *given)
+        assert refused.value.returncode == 2
     with pytest.raises(CommandError, match="no run"):
         call_command("tail", "--run", "nothing")
 

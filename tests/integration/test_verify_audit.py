@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.conf import LazySettings
-from django.db import transaction
+from django.db import connection, transaction
 
 from agentsite import clock, dbtime, env, heads
 from agentsite.tenants.models import Tenant
@@ -55,7 +55,7 @@ def lives(log: Path, committed: Callable[[], Any]) -> Callable[..., Run]:
     return live
 
 
-def begun(request_id: str, committed: Callable[[], Any]) -> Run:
+def begun(request_id: str, committed: Callable[[], Any], *, named: bool = True) -> Run:
     now = dbtime.now()
     Tenant.objects.get_or_create(id=TENANT)
     run = Run.objects.create(
@@ -63,6 +63,7 @@ def begun(request_id: str, committed: Callable[[], Any]) -> Run:
         customer_id="cust_5521", contract={}, created_by="user:0", status_since=now, created_at=now, updated_at=now,
     )  # fmt: skip
     meta = {"request_id": run.request_id, "trace_id": run.trace_id, "agent": run.agent, "release": ""}
+    meta |= {"tenant_id": run.tenant_id} if named else {}
     with committed(), transaction.atomic():
         events.note(run, [NewEvent(type="run.accepted", meta=meta, payload={"goal": "Naïve “words” of a customer"})])
     return run
@@ -205,6 +206,33 @@ def test_only_the_first_row_of_a_run_is_named(run: Run, tmp_path: Path) -> None:
     assert fault(*no_logs(tmp_path))[::2] == (3, "changed")
 
 
+def test_numbers_of_any_size_hold_nobody_up(run: Run, tmp_path: Path) -> None:
+    put(run, 3, version=98)
+    Event.objects.filter(pk=at(run, 5).pk).update(seq=2**31 - 1)
+    Run.objects.filter(pk=run.pk).update(last_seq=2**31 - 1)
+    assert fault(*no_logs(tmp_path))[::2] == (3, "changed")
+
+
+@pytest.mark.parametrize("column", ["mac", "type", "span", "digest", "key_id", "payload", "meta"])
+@pytest.mark.parametrize("odd", ["é", b"\xff", b"\x00"], ids=["no ASCII", "no UTF-8", "a zero"])
+def test_row_that_holds_what_no_row_of_ours_does_is_named(
+    run: Run, tmp_path: Path, column: str, odd: str | bytes
+) -> None:
+    if connection.vendor == "postgresql" and isinstance(odd, bytes):
+        pytest.skip("PostgreSQL takes text alone where text belongs")
+    put(run, 3, **{column: odd})
+    assert fault(*no_logs(tmp_path))[::2] == (3, "unknown key" if column == "key_id" else "changed")
+    assert fault(*no_logs(tmp_path), "req-8472")[0] == 3
+
+
+def test_run_row_with_a_number_that_is_none_is_named(run: Run, tmp_path: Path) -> None:
+    if connection.vendor == "postgresql":
+        pytest.skip("PostgreSQL takes numbers alone where a number belongs")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE runs_run SET last_seq = 'x'")
+    assert fault(*no_logs(tmp_path))[2] == "run row differs"
+
+
 # --- what only a log outside knows --------------------------------------------------------------------------------
 
 
@@ -290,6 +318,15 @@ def test_logs_of_two_hosts_are_read_together(lives: Callable[..., Run], log: Pat
     assert [f["seq"] for f in verified(*both)[1]["faults"]] == list(gone)
 
 
+def test_run_that_was_moved_to_another_tenant_differs(run: Run, log: Path, committed: Callable[[], Any]) -> None:
+    begun("req-older", committed, named=False)  # an older release did not name the tenant
+    assert verified()[0] == 0
+    Tenant.objects.create(id="t_other")
+    Run.objects.filter(pk=run.pk).update(tenant_id="t_other")
+    assert fault()[::2] == (1, "run row differs")
+    assert fault("--tenant", "t_other")[::2] == (1, "run row differs")
+
+
 # --- the run's own row -------------------------------------------------------------------------------------------
 
 
@@ -365,8 +402,9 @@ def test_usage_is_2_and_an_unknown_run_1(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"run": 1, "events": []}', '{"run": {"run_id": "x"}, "events": [1]}']
-)
+    "text", ["", "[]", "{}", '{"run": 1, "events": []}', '{"run": {"run_id": "x"}, "events": [1]}',
+             '{"run": {"run_id": {}}, "events": []}'],
+)  # fmt: skip
 def test_file_that_is_no_export_is_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "odd.json"
     file.write_text(text)

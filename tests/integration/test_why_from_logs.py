@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from runs import explain
 from runs.models import Event, Run
 from tests import logs
-from tests.world import KEY, World, final, gather, inr, reads, refund, s0, worker_dies
+from tests.world import ENDED, KEY, World, final, gather, inr, reads, refund, s0, worker_dies
 
 Json = dict[str, Any]
 NOISE = ["no JSON at all", '{"event": "http", "run_id": "another"}', "[1, 2]", '{"broken', ""]
@@ -109,6 +109,32 @@ def test_log_holds_no_words_of_anybody(world: World, log: Path) -> None:
         assert words and words not in text
 
 
+WORD = "ZEBRAWORT我要退款"
+"""Words that no blank gives away, in a script that has none."""
+SAYING: list[list[Any]] = [
+    [[{"tool": WORD, "args": {WORD: WORD}}], [{"tool": "get_order", "args": {"order_id": WORD}}]],
+    [*gather(), refund(reason=WORD, cited=(WORD,)), refund(payment_id=WORD), refund(amount=WORD, currency=WORD)],
+    [{"tool": "message", "args": {"text": WORD}}, {"tool": "ask", "args": {"question": WORD}}],
+    [{"tool": "escalate", "args": {"reason": WORD}}],
+    [*gather(), refund(reason=WORD), refund(reason=WORD)],
+    [*gather(), final(WORD), final(WORD), final(WORD)],
+]
+
+
+@pytest.mark.parametrize("script", SAYING)
+def test_log_holds_no_words_without_blanks_either(world: World, log: Path, script: list[Any]) -> None:
+    world.seed(note=WORD, status=WORD)
+    run = world.start(script=script, goal=WORD)
+    if run.status not in ENDED:
+        world.message(run, WORD)
+        run = world.resume(run)
+    if run.status == "awaiting_approval":
+        world.reject(run, WORD)
+        run = world.resume(run)
+    text = log.read_text()
+    assert "ZEBRAWORT" not in text and f'"seq": {run.last_seq}' in text
+
+
 def test_log_has_one_line_an_event_with_its_ids_and_mac(world: World, log: Path) -> None:
     run = refunded(world)
     lines = explain.find_lines([log.open], "req-8472")
@@ -166,6 +192,61 @@ def test_why_from_logs_refuses_lines_that_contradict(world: World, log: Path) ->
     with pytest.raises(CommandError, match="two lines say different things of event") as caught:
         printed("--from-logs", str(log), str(run.pk))
     assert caught.value.returncode == 1
+
+
+FORGED: list[tuple[str, Json]] = [
+    ("model.replied", {"seq": 10**13}), ("model.replied", {"at": []}), ("model.replied", {"trace_id": ["x"]}),
+    ("run.stands", {"seq": "9999-99-99"}), ("run.stands", {"seq": 1e400}), ("run.stands", {"version": [1]}),
+    ("run.stands", {"observed": [{"obs_id": 1.5}]}), ("run.stands", {"turn": {"span": {}}}),
+    ("run.stands", {"turn": {"span": "m1", "at": "x", "route": "[/red]", "model": ["x"], "prompt": "p", "calls": [1],
+                             "draft": False, "error": None}}),
+    ("gate.decided", {"data": {"decision": [], "rule": ["x"], "decision_id": 1, "action_hash": [], "checks": [{}]}}),
+    ("run.status", {"approvals": [{"id": "a"}]}), ("run.status", {"writes": [{"key": 1, "intent_at": "abc"}]}),
+    ("decision.recorded", {"at": 7}), ("decision.recorded", {"approval_id": []}),
+]  # fmt: skip
+
+
+def test_why_from_logs_falls_over_no_forged_line(world: World, log: Path, tmp_path: Path) -> None:
+    """A line that is not as we write it is passed over, or named; nothing of it is markup or moves a terminal."""
+    refunded(world)
+    lines, forged = lines_of(log), tmp_path / "forged.log"
+    for event, changes in FORGED:
+        at = next(n for n, text in enumerate(lines) if f'"event": "{event}"' in text)
+        made = json.dumps({**json.loads(lines[at]), **changes}).replace("Infinity", "1e400")
+        forged.write_text("\n".join((*lines[:at], made, *lines[at + 1 :])))
+        try:
+            assert "What was read" in printed("--from-logs", str(forged), "req-8472")
+        except CommandError as error:
+            assert "not as this release writes it" in str(error) and error.returncode == 1
+
+
+def test_why_from_logs_writes_out_what_moves_a_terminal(world: World, log: Path) -> None:
+    run = refunded(world)
+    for word in ("issue_refund", "needs_approval", "confirmed", "obs_4", "sha256:", "refunds@3"):
+        log.write_text(log.read_text().replace(word, f"\\u001b[2J[/red]{word}"))
+    told = printed("--from-logs", str(log), str(run.pk))
+    assert "\x1b" not in told and "[/red]obs_4" in told
+
+
+def test_why_from_logs_passes_over_doubled_names_and_endless_lines(
+    world: World, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = refunded(world)
+    monkeypatch.setattr("runs.explain.lines.LONGEST", 20_000)
+    sent = next(text for text in lines_of(log) if '"event": "write.sent"' in text)
+    endless = "x" * 50_000 + sent
+    log.write_text("\n".join((endless, *lines_of(log), sent.replace("{", '{"seq": 1, ', 1), endless)))
+    assert json.loads(printed("--from-logs", str(log), str(run.pk), "--json"))["log"] == {
+        "lines": run.last_seq, "missing": [], "doubled": 0,
+    }  # fmt: skip
+
+
+def test_why_from_logs_refuses_another_story_under_the_same_mac(world: World, log: Path) -> None:
+    run = refunded(world)
+    result = next(text for text in lines_of(log) if '"event": "write.result"' in text)
+    log.write_text(log.read_text() + result.replace('"succeeded"', '"failed"') + "\n")
+    with pytest.raises(CommandError, match="two lines say different things of event"):
+        printed("--from-logs", str(log), str(run.pk))
 
 
 def test_why_from_logs_says_that_a_run_is_not_there(log: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agentsite.tenants import profiles
+from runs import replay
 from runs.management import tenancy
 from runs.replay import dry
 from tests.replay.record import CORPUS
@@ -203,7 +205,9 @@ def test_runs_of_another_agent_or_tenant_are_left_out(tmp_path: Path) -> None:
         (["--profile", "{profile}"], "--profile needs --tenant"),
         (["--profile", "nowhere.json", "{run}"], "nowhere.json"),
         (["--profile", "{misspelt}", "{run}"], "wirte_tools"),
-        (["--since", "0"], "--since is a whole number above zero"),
+        (["--since", "0"], "--since is a whole number from 1 to 36500"),
+        (["--since", "99999999"], "--since is a whole number from 1 to 36500"),
+        (["--limit", "9" * 20], "--limit is a whole number from 1 to 1000000"),
         (["--limit", "5", "{run}"], "--limit says nothing about runs that are named"),
         (["{misspelt}x"], "no run has"),
     ],
@@ -215,3 +219,32 @@ def test_what_says_nothing_is_refused(tmp_path: Path, args: list[str], words: st
     known = {"profile": profile(tmp_path), "misspelt": str(misspelt), "run": case("happy_path")}
     code, said = dried(*[arg.format(**known) for arg in args])
     assert (code, words in said) == (1 if "no run" in words else 2, True)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda d: d["run"].pop("usage"), lambda d: d["run"].pop("agent"), lambda d: d["turns"][0].update(proposals="x"),
+        lambda d: decided(d)["payload"]["facts"]["order"].update(amount_due={}),
+        lambda d: decided(d)["meta"].update(decision_id=None),
+        lambda d: decided(d)["payload"]["facts"].update(payments=[True]),
+        lambda d: d["approvals"][0].update(execute_by=1.5), lambda d: d["approvals"][0]["decisions"][0].update(at="x"),
+    ],
+)  # fmt: skip
+def test_record_that_is_not_as_an_export_writes_it_is_named_and_holds_no_other_up(
+    odd: Callable[[Json], Any], tmp_path: Path
+) -> None:
+    document = json.loads((CORPUS / "happy_path.json").read_text())
+    odd(document)
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps(document))
+    code, found = data(str(file), case("happy_path"), "--profile", profile(tmp_path))
+    assert (code, found["runs"] + len(found["not_judged"])) == (0, 2)
+    assert all(row["why"].startswith("not readable: ") for row in found["not_judged"])
+    with contextlib.suppress(replay.BadRecord):
+        replay.play(document)
+
+
+def decided(document: Json) -> Json:
+    found: Json = next(e for e in document["events"] if e["type"] == "gate.decided")
+    return found

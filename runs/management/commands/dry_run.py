@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os.path
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,6 +30,7 @@ from tools.contracts import Json
 
 MAX_BYTES = 64 * 1024 * 1024
 DAYS, LIMIT, MAX_SHOWN, MAX_NAMED = 30, 1_000, 200, 20
+MOST = {"since": 36_500, "limit": 1_000_000}
 USAGE = 2
 
 
@@ -112,8 +114,8 @@ def _fits(options: dict[str, Any]) -> None:
         raise CommandError("--profile needs --tenant: whose runs would have it", returncode=USAGE)
     for name in ("since", "limit"):
         value = options[name]
-        if value is not None and (named or value < 1):
-            words = "says nothing about runs that are named" if named else "is a whole number above zero"
+        if value is not None and (named or not 1 <= value <= MOST[name]):
+            words = "says nothing about runs that are named" if named else f"is a whole number from 1 to {MOST[name]}"
             raise CommandError(f"--{name} {words}", returncode=USAGE)
 
 
@@ -149,9 +151,8 @@ def _judged(options: dict[str, Any], profile: Profile | None) -> _Tally:
 
 def _named(names: list[str], tenant: str | None) -> Iterator[tuple[str, Json]]:
     for name in names:
-        path = Path(name)
-        if path.is_file():
-            yield name, _loaded(path)
+        if os.path.isfile(name):  # noqa: PTH113 - False for what can be no name of a file
+            yield name, _loaded(Path(name))
             continue
         _reachable()
         yield name, _exported(find_run(name, tenant))

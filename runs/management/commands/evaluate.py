@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from agentsite import clock, env
 from agentsite.private.binaries import MissingServer
@@ -55,13 +55,19 @@ class Command(SiteCommand):
             return self._prepare(options["prepare_private"])
         order = _order(options)
         stores = self._stores(options)
+        if not connection.in_atomic_block:
+            connection.close()  # an evaluation takes hours, and no connection outlives that for sure
         started_at = clock.now()
         try:
             measured = running.run(order, self._say if not options["json"] else _silent)
         except (MissingServer, ServiceError, SiteFailed) as error:
             raise CommandError(str(error)) from None
         result = _result(order, measured, started_at)
-        compared, row, qualified = self._kept(result, stores=stores, wants=options["qualify"])
+        try:
+            compared, row, qualified = self._kept(result, stores=stores, wants=options["qualify"])
+        except DatabaseError as error:  # what was measured has cost its time and money: it is told all the same
+            self._tell(result, None, None, told.Qualified(), as_json=options["json"])
+            raise CommandError(f"measured, but not stored: {type(error).__name__}") from None
         self._tell(result, compared, row, qualified, as_json=options["json"])
         if options["qualify"] and not qualified.made:
             raise CommandError(f"not qualified: {qualified.refused}")
@@ -72,7 +78,7 @@ class Command(SiteCommand):
     def _prepare(self, file: Path) -> None:
         try:
             self.stdout.write(json.dumps(preparing.prepare(file)))
-        except preparing.NotPrivate as error:
+        except (preparing.NotPrivate, OSError) as error:
             raise CommandError(str(error)) from None
 
     def _stores(self, options: dict[str, Any]) -> bool:
@@ -130,10 +136,20 @@ def _order(options: dict[str, Any]) -> Order:
         loaded = loading.load(options["suite"]).chosen(only=options["only"], tag=options["tag"])
     except loading.BadSuite as error:
         raise CommandError(f"--suite: {error}", returncode=2) from None
+    if options["keep"] is not None:
+        _may_keep(options["keep"])
     return Order(
         loaded=loaded, route=route, setup=options["setup"], lanes=options["parallel"], rounds=options["rounds"],
         deadline_s=options["deadline"], keep=options["keep"],
     )  # fmt: skip
+
+
+def _may_keep(folder: Path) -> None:
+    """Asked before anything is run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--keep: {folder} is no folder ({type(error).__name__})", returncode=2) from None
 
 
 def _result(order: Order, measured: Measured, started_at: Any) -> Result:

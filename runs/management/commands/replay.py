@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os.path
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,8 @@ class Command(SiteCommand):
 
 
 def _document(named: str, tenant: str | None) -> Json:
-    path = Path(named)
-    if path.is_file():
-        return _loaded(path)
+    if os.path.isfile(named):  # noqa: PTH113 - False for what can be no name of a file
+        return _loaded(Path(named))
     away = schema.unreachable()
     if away is not None:
         raise CommandError(away)

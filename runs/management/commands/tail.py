@@ -56,10 +56,13 @@ class Command(SiteCommand):
 
     def _asked(self, options: dict[str, Any]) -> tuple[tuple[Stage, ...], Slow, recorded.Measured | None]:
         example = tail.EXAMPLE_SLOW
-        percent = options["slow"] or tail.shown(100 * example.chance, 0)
-        given = stages.slow(percent, options["cost"] or str(example.cost_ms))
+        percent, cost = tail.shown(100 * example.chance, 0), str(example.cost_ms)
+        given = stages.slow(_or(options["slow"], percent), _or(options["cost"], cost))
         if options["run"] is not None:
             return self._recorded(options, given)
+        for name in ("above", "tenant"):
+            if options[name] is not None:
+                raise BadNumbers(name, "goes with --run alone")
         if options["calls"] is not None:
             return tail.serial(stages.calls(options["calls"])), given, None
         return (stages.parse(options["stages"]) if options["stages"] is not None else tail.EXAMPLE), given, None
@@ -67,15 +70,18 @@ class Command(SiteCommand):
     def _recorded(
         self, options: dict[str, Any], given: Slow
     ) -> tuple[tuple[Stage, ...], Slow, recorded.Measured]:  # fmt: skip
+        above = stages.milliseconds("above", _or(options["above"], str(recorded.SLOW_MS)))
         run = find_run(options["run"], options["tenant"])
-        above = stages.slow("1", options["above"] or str(recorded.SLOW_MS)).cost_ms
         measured = recorded.measure(dbtime.now(), tenants=[run.tenant_id], above_ms=above)
         site = measured.for_calculator
         slow = Slow(
-            chance=given.chance if options["slow"] else site.chance,
-            cost_ms=given.cost_ms if options["cost"] else site.cost_ms,
+            chance=site.chance if options["slow"] is None else given.chance,
+            cost_ms=site.cost_ms if options["cost"] is None else given.cost_ms,
         )
-        return recorded.stages(run), slow, measured
+        made = recorded.stages(run)
+        if not tail.count(made):
+            raise BadNumbers("run", "a run that called a model or a tool")
+        return made, slow, measured
 
     def _say_measured(self, measured: recorded.Measured) -> None:
         part, whole = measured.slow.part, measured.slow.whole
@@ -84,6 +90,11 @@ class Command(SiteCommand):
             f"Measured here, in {measured.runs:,} runs of the last 30 days: {part:,} of {whole:,} calls took more than "
             f"{measured.above_ms:,} ms (95 % between {low:.2f} % and {high:.2f} %)."
         )
+
+
+def _or(given: str | None, otherwise: str) -> str:
+    """What was given, also where that is nothing: then it is refused."""
+    return otherwise if given is None else given
 
 
 def _path(path: Path, slow: Slow) -> RenderableType:

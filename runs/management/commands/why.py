@@ -149,7 +149,7 @@ def _sections(found: Explanation) -> Iterator[tuple[str, RenderableType]]:
     for asked in found.approvals:
         yield f"Who decided: {labels.status(asked.status).lower()}", _asked(asked)
     for wrote in found.writes:
-        yield f"What was done: {labels.WRITE.get(wrote.state, wrote.state).lower()}", _wrote(wrote)
+        yield f"What was done: {labels.WRITE.get(wrote.state, spoken(wrote.state)).lower()}", _wrote(wrote)
         if wrote.verification:
             yield f"How it was verified: {spoken(wrote.verification.get('verdict'))}", _verified(wrote.verification)
     if found.reply:
@@ -239,7 +239,7 @@ def _call(call: Mapping[str, Any]) -> str:
 def _verdict(gated: Gated) -> str:
     words = {"allow": "allowed", "needs_approval": "a person must agree", "deny": "denied"}
     currency = str((gated.action.get("args", {}).get("amount") or {}).get("currency", ""))
-    return f"{words.get(gated.decision, gated.decision)}. {labels.rule(gated.rule, currency)}"
+    return f"{words.get(gated.decision, spoken(gated.decision))}. {labels.rule(gated.rule, currency)}"
 
 
 def _checks(gated: Gated) -> RenderableType:
@@ -258,8 +258,8 @@ def _checks(gated: Gated) -> RenderableType:
 
 def _asked(asked: Asked) -> RenderableType:
     grid = _pairs()
-    grid.add_row("question", Text(f"{asked.approval_id}, asked on {_moment(asked.requested_at)}"))
-    grid.add_row("action", Text(asked.action_hash))
+    grid.add_row("question", Text(f"{visible(asked.approval_id)}, asked on {_moment(asked.requested_at)}"))
+    grid.add_row("action", _shown(asked.action_hash))
     grid.add_row("needs", Text("two different people" if asked.required == 2 else "one person"))
     for one in asked.decisions:
         grid.add_row("decided", Text(_decision(one), style="green" if one.decision == "approve" else "red"))
@@ -287,7 +287,7 @@ def _wrote(w: Wrote) -> RenderableType:
     refund = f"refund {visible(w.refund_id)} {spoken(w.refund_state)}" if w.refund_id else "no refund known"
     grid.add_row("write", Text(f"{labels.value(w.amount)} to {visible(w.payment_id)} on order {visible(w.order_id)}"))
     grid.add_row("key", Text(visible(w.key)))
-    grid.add_row("action", Text(w.action_hash))
+    grid.add_row("action", _shown(w.action_hash))
     grid.add_row("intent", Text(f"{_moment(w.intent_at)}, before anything was sent"))
     for one in w.attempts:
         sent = f"sent {_moment(one.sent_at)}" if one.sent_at else "prepared, never sent"
