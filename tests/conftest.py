@@ -21,6 +21,7 @@ from _pytest.terminal import TerminalReporter
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
+from agentsite import env
 from agentsite.env import Environment
 from agentsite.private.servers import Postgres
 from tests import figures
@@ -43,6 +44,7 @@ def _in_memory() -> str | None:
 
 def _choose_database() -> None:
     if "agentsite.settings" in sys.modules:
+        _own_folder()
         return
     for name in Environment.model_fields:
         os.environ.pop(name, None)
@@ -58,6 +60,16 @@ def _choose_database() -> None:
         os.environ["DATABASE_URL"] = Postgres(durable=False).start().create_database("agentsite")
     elif kind != "sqlite":
         raise pytest.UsageError(f"TEST_DATABASE is sqlite or postgres, not {kind!r}")
+
+
+def _own_folder() -> None:
+    """One of several processes of a test run has its parent's environment, and a folder of its own in that one's: two
+    that build and remove indexes in one folder would see each other's."""
+    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+        own = Path(os.environ["VAR_DIR"]) / worker
+        own.mkdir(exist_ok=True)
+        os.environ["VAR_DIR"] = str(own)
+        env.read.cache_clear()
 
 
 _choose_database()

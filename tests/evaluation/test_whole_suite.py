@@ -22,7 +22,7 @@ OFFLINE = "offline:investigator"
 BAD = Path(running.__file__).with_name("models") / "bad.json"
 
 
-def everything() -> Loaded:
+def with_retail() -> Loaded:
     """The shipped suite, and the retail cases where they are at hand."""
     shipped = loading.load("refunds")
     return replace(shipped, scenarios=(*shipped.scenarios, *retail.scenarios()))
@@ -42,16 +42,19 @@ def wrong(measured: Measured) -> list[str]:
     return [json.dumps({k: c[k] for k in ("id", "kind", "forbidden", "lies", "wrong", "notes", "said")}) for c in found]
 
 
-def test_offline_model_does_every_scenario_and_every_retail_case_right(ground: Ground, say: Say) -> None:
-    measured = measure(ground, say, everything(), lanes=12)
+def test_offline_model_does_every_shipped_scenario_right(ground: Ground, say: Say) -> None:
+    measured = measure(ground, say, loading.load("refunds"), lanes=12)
     assert wrong(measured) == []
     assert measured.answered == ("investigator",) and len(measured.template_hashes) == 1
     assert len(measured.cases) >= 60 and sum(c["usage"]["model_calls"] for c in measured.cases) > 200
 
 
 @pytest.mark.long
-def test_offline_model_does_it_on_postgresql_and_redis_too(ground: Ground, say: Say) -> None:
-    assert wrong(measure(ground, say, everything(), setup="full", lanes=12)) == []
+@pytest.mark.parametrize("setup", running.SETUPS)
+def test_offline_model_does_every_retail_case_right_too(ground: Ground, say: Say, setup: str) -> None:
+    measured = measure(ground, say, with_retail(), setup=setup, lanes=12)
+    assert wrong(measured) == []
+    assert len(measured.cases) in (135, 135 + 109), "without the cases there is the shipped suite alone"
 
 
 @pytest.mark.long

@@ -20,7 +20,8 @@ from tests.edge import admitted
 from tests.openapi import Fuzz
 from tests.routes import api_routes
 
-pytestmark = pytest.mark.django_db
+# A thread of this process may use the generator of numbers while a call is made up: that is no fault of the call.
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Do not use the .random. module")]
 Json = dict[str, Any]
 FEW, MANY = 4, 150
 PROBLEM = "application/problem+json"
