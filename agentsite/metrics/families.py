@@ -13,12 +13,14 @@ from datetime import datetime
 from prometheus_client.core import GaugeMetricFamily
 
 from agentsite.text import visible
+from runs.measures import numbers
 
 PREFIX = "agentsite_"
 MOST = 5_000
 """Rows that are looked at one by one, at most: beyond it a count says `at least`, and `scrape_bounded` says so."""
 
 LONGEST_LABEL = 200
+QUANTILES = {"0.5": 50, "0.95": 95, "0.99": 99}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,5 @@ def age(at: datetime | None, now: datetime) -> float:
 def quantiles(values: Iterable[float]) -> dict[str, float]:
     """The least values that half, 95 and 99 in a hundred do not pass; nothing where there are none."""
     ordered = sorted(values)
-    if not ordered:
-        return {}
-    shares = {"0.5": 50, "0.95": 95, "0.99": 99}
-    return {name: ordered[max(0, -(-share * len(ordered) // 100) - 1)] for name, share in shares.items()}
+    found = {name: numbers.percentile(ordered, percent) for name, percent in QUANTILES.items()}
+    return {name: value for name, value in found.items() if value is not None}

@@ -194,9 +194,9 @@ def test_runs_that_cannot_be_judged_are_named(tmp_path: Path) -> None:
 
 def test_runs_of_another_agent_or_tenant_are_left_out(tmp_path: Path) -> None:
     code, found = data("--profile", profile(tmp_path, agent="returns"), case("happy_path"))
-    assert (code, found["not_judged"][0]["why"]) == (0, "a run of agent refunds")
+    assert (code, found["not_judged"][0]["why"]) == (1, "a run of agent refunds")
     code, found = data("--tenant", "t_other", case("happy_path"))
-    assert (code, found["not_judged"][0]["why"]) == (0, "a run of tenant t_acme_in")
+    assert (code, found["not_judged"][0]["why"]) == (1, "a run of tenant t_acme_in")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Command(SiteCommand):
     help = (
         "Judge the gate's recorded decisions anew: by today's rules, and with --profile under its grants in place of "
         "those that each run was admitted with. Lists the decisions that would differ. Calls no model and no tool and "
-        "writes nothing. Exit codes: 0 nothing differs, 1 something does, 2 usage."
+        "writes nothing. Exit codes: 0 nothing differs, 1 something does or nothing could be judged, 2 usage."
     )
     needs_database = False  # files are judged without one
 
@@ -81,6 +81,8 @@ class Command(SiteCommand):
             self._tell(found, profile)
         if differing := sum(len(one.changes) for one in found.judged):
             raise CommandError(_counted(differing, "decision") + " would differ")
+        if found.left_out and not found.judged:
+            raise CommandError("no run could be judged")
 
     def _tell(self, found: _Tally, profile: Profile | None) -> None:
         whole = found.wire()

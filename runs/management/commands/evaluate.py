@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class Command(SiteCommand):
         add("--qualify", action="store_true", help="where the thresholds are met, let the route propose writes")
         add("--no-store", action="store_true", help="store nothing in this installation's database")
         add("--json", action="store_true", help="print one line of JSON")
-        add("--prepare-private", type=Path, metavar="FILE", help="for the evaluation's own use: fill its private site")
+        add("--prepare-private", type=Path, metavar="FILE", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["prepare_private"]:
