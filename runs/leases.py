@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from django.db import connection, connections
@@ -16,6 +17,9 @@ from runs.store.lease import handler_deadline_s
 
 CROWD = 8
 """Leases at once from which on handlers may queue for a connection; fewer than a pool has."""
+
+PAUSE_S = 0.5
+"""Between a round that failed and the next wait, so that what fails at once is not tried in a tight loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +53,27 @@ class _Keeper:
             self.held.pop(token, None)
 
     def _loop(self) -> None:
+        """For as long as the process lives: without this thread its runs would be taken from it."""
         while True:
-            self._crowded.wait(env.read().LEASE_S / 3)
-            self._crowded.clear()
-            self._renew_all()
+            try:
+                self._crowded.wait(env.read().LEASE_S / 3)
+                self._crowded.clear()
+                self._renew_all()
+            except Exception as error:  # noqa: BLE001 - the next round tries again; a lapsed lease is fenced anyway
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        with suppress(Exception):  # a full disk under the log or a server in trouble: neither ends the thread
+            telemetry.log("lease.renewal_failed", error=type(error).__name__)
+        with suppress(Exception):
+            connections.close_all()
+        time.sleep(PAUSE_S)
 
     def _renew_all(self) -> None:
-        held, lost = self._held(env.read().LEASE_S / 4), set[str]()
-        try:
-            if len(self.held) >= CROWD:
-                connection.ensure_connection()
-            lost = held.keys() - store.renew([(one.run_id, token) for token, one in held.items()])
-        except Exception as error:  # noqa: BLE001 - the next round tries again; a lapsed lease is fenced anyway
-            telemetry.log("lease.renewal_failed", error=type(error).__name__)
-            connections.close_all()
+        held = self._held(env.read().LEASE_S / 4)
+        if len(self.held) >= CROWD:
+            connection.ensure_connection()
+        lost = held.keys() - store.renew([(one.run_id, token) for token, one in held.items()])
         now = self._held(0.0)
         for token in lost & now.keys():  # the others were given back by their handlers meanwhile
             telemetry.log("lease.lost", run_id=now[token].run_id)

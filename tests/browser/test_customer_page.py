@@ -47,6 +47,7 @@ class Visit:
 
     def serious(self) -> list[str]:
         """What axe finds that keeps people out."""
+        review.settle(self.page)
         found = Axe().run(self.page).response["violations"]
         return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found if v["impact"] in ("serious", "critical")]
 

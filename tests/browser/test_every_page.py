@@ -118,5 +118,6 @@ def _in_the_light(page: Page) -> list[str]:
 def grave(page: Page, *rules: str) -> list[str]:
     """Rules of accessibility that the page breaks seriously, each with the first place."""
     options = {**AXE, **({"runOnly": {"type": "rule", "values": list(rules)}} if rules else {})}
+    review.settle(page)
     broken = Axe().run(page, options=options).response["violations"]
     return [f"{v['id']} at {v['nodes'][0]['target']}" for v in broken if v["impact"] in GRAVE]

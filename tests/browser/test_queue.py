@@ -160,6 +160,7 @@ def test_every_page_of_the_queue_fits_is_accessible_and_logs_no_error(
 
 def looks_right(seat: review.Desk, page: Page, where: str) -> None:
     assert seat.overflow() <= 0, where
+    review.settle(page)
     found = Axe().run(page).response["violations"]
     grave = [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found if v["impact"] in ("serious", "critical")]
     assert grave == [], where

@@ -262,8 +262,16 @@ def test_a_page_whose_facts_moved_shows_them_and_decides_anew(
     assert desk.errors == []
 
 
+def settle(page: Page) -> None:
+    """Waits for the transitions that a change of the colour scheme begins: half way a link has any contrast."""
+    page.evaluate(
+        "() => Promise.allSettled(document.getAnimations().filter(a => a instanceof CSSTransition).map(a => a.finished))"
+    )
+
+
 def serious(page: Page) -> list[str]:
-    """What axe finds serious or critical."""
+    """What axe finds serious or critical, once no colour is on its way to another."""
+    settle(page)
     found = Axe().run(page, options={"resultTypes": ["violations"], "preload": False}).response["violations"]
     return [f"{v['id']}: {v['nodes'][0]['html'][:120]}" for v in found if v["impact"] in ("serious", "critical")]
 

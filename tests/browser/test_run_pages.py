@@ -49,6 +49,7 @@ def world(
 
 def grave(page: Page) -> list[str]:
     """What axe finds serious or worse on a page."""
+    review.settle(page)
     found: list[dict[str, Any]] = Axe().run(page).response["violations"]
     return [f"{v['id']}: {v['nodes'][0]['html'][:120]}" for v in found if v["impact"] in GRAVE]
 
