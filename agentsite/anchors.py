@@ -11,6 +11,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def _read(path: Path) -> list[Anchor]:
     return [anchor for line in whole if (anchor := _parsed(line)) is not None]
 
 
+@lru_cache(maxsize=1024)
 def _parsed(line: bytes) -> Anchor | None:
     """None for what is no line of ours, whole: torn, of another kind, or written by another hand."""
     try:

@@ -8,12 +8,19 @@ import math
 import re
 from typing import Any, NoReturn
 
+import orjson
 import rfc8785
 
 MAX_DEPTH = 32
 MAX_INT_DIGITS = 30
 # A string, also one that the text ends in, as one piece: a file inside one is megabytes long.
 _PIECES = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{,]|[\]}]', re.DOTALL)
+# Of these values alone the fast encoder's bytes are those of RFC 8785: it writes numbers with a point another way, and
+# accepts more types. It refuses what is no text, integers from 2^53 on and keys that are no strings, as the slow one.
+_PLAIN = frozenset({str, int, bool, type(None)})
+_SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_SUBCLASS
+# Keys go by UTF-16 units, which is the order of their bytes but for characters beyond the first plane: four bytes each.
+_BEYOND = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 
 
 class NotStrictJson(ValueError):
@@ -22,10 +29,33 @@ class NotStrictJson(ValueError):
 
 def canonical(value: Any) -> bytes:
     """RFC 8785 bytes of a JSON value. Raises ValueError for NaN, integers of 2^53 and up, lone surrogates."""
+    fast = _fast(value)
+    if fast is not None:
+        return fast
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise ValueError(f"not canonical: {type(error).__name__}") from None
+
+
+def _fast(value: Any) -> bytes | None:
+    """The same bytes, some 25 times as fast, where they surely are the same; None: let the slow encoder say."""
+    try:
+        made = orjson.dumps(value, option=_SORTED) if _is_plain(value) else None
+    except (TypeError, RecursionError):
+        return None
+    beyond = made is not None and not made.isascii() and any(lead in made for lead in _BEYOND)
+    return None if beyond else made
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is not dict and kind is not list and kind is not tuple:
+        return kind in _PLAIN
+    for inner in value.values() if kind is dict else value:
+        if type(inner) not in _PLAIN and not _is_plain(inner):
+            return False
+    return True
 
 
 def canonical_text(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import Any, Self
 
 from celery import Celery
@@ -69,7 +70,8 @@ def _configuration() -> dict[str, Any]:
         "task_create_missing_queues": False,
         "task_queues": [Queue(name) for name in queues.ALL],
         "task_default_queue": queues.MAINTENANCE,
-        "worker_send_task_events": not broker.startswith("memory"),
+        # Three messages a task that nobody hears where no Flower runs; one that does asks for them every five seconds.
+        "worker_send_task_events": False,
         "task_send_sent_event": not broker.startswith("memory"),
         "event_queue_expires": 60,
         "event_queue_ttl": 5,
@@ -86,8 +88,35 @@ def _configuration() -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1)
+def _lasting() -> type[Any]:
+    """kombu's transport for Redis, whose channels keep a client as long as the pool of connections behind it.
+
+    It makes one for each command else, which costs more than the command: a publish and an event take half as long.
+    """
+    from kombu.transport import redis  # only where that is the broker
+
+    theirs: Any = redis.Channel
+
+    class Channel(redis.Channel):
+        kept: Any = None
+
+        def _create_client(self, asynchronous: bool = False) -> Any:
+            if asynchronous:  # those hold a connection of their own
+                return theirs._create_client(self, asynchronous)
+            if self.kept is None or self.kept.connection_pool is not self.pool:
+                self.kept = theirs._create_client(self)
+            return self.kept
+
+    return type("Transport", (redis.Transport,), {"Channel": Channel})
+
+
 class Link(Connection):
     """Asks for a broker that is away every two seconds at most: kombu's own pause grows to thirty."""
+
+    def get_transport_cls(self) -> type[Any]:
+        given: type[Any] = super().get_transport_cls()
+        return _lasting() if given.__module__ == "kombu.transport.redis" else given
 
     def ensure_connection(self, *args: Any, **more: Any) -> Self:
         return super().ensure_connection(

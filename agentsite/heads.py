@@ -6,8 +6,9 @@ machine takes from it was committed, so a log that is behind says nothing, and o
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
+
+import orjson
 
 from agentsite import clock, env, journal, telemetry
 
@@ -16,7 +17,7 @@ def append(run_id: str, seq: int, mac: str, at: datetime) -> bool:
     """Note a run's newest event, in about 175 bytes. False where that failed; never raises."""
     head = {"kind": "head", "run": run_id, "seq": seq, "mac": mac, "at": clock.rfc3339(at)}
     try:
-        journal.add(env.read().heads_log, json.dumps(head, separators=(",", ":")).encode(), synced=False)
+        journal.add(env.read().heads_log, orjson.dumps(head), synced=False)
     except (OSError, ValueError) as error:
         telemetry.count("heads_failed")
         telemetry.log("heads.failed", error=type(error).__name__)

@@ -11,9 +11,7 @@ def add(path: Path, line: bytes, *, synced: bool) -> None:
 
     The file is opened anew each time, so a rotation by renaming needs no signal. Raises OSError.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Never waits: what stands there may be a pipe that nobody reads.
-    log = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+    log = _opened(path)
     try:
         # Another's line that is half in looks torn, too: then an empty line stands between, which is none.
         size = os.fstat(log).st_size
@@ -25,3 +23,14 @@ def add(path: Path, line: bytes, *, synced: bool) -> None:
             os.fsync(log)
     finally:
         os.close(log)
+
+
+def _opened(path: Path) -> int:
+    """The file's descriptor, its folder made where there is none."""
+    # Never waits: what stands there may be a pipe that nobody reads.
+    how = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
+    try:
+        return os.open(path, how, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, how, 0o600)

@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import orjson
+
 from agentsite import env
 
 REDACTED = "[redacted]"
@@ -21,6 +23,7 @@ SHORTEST = 12
 """A shorter value is no secret but a piece of other words: replacing it would spoil texts and protect nothing."""
 MAX_DEPTH = 60
 MAX_JOINTS = 20
+MAX_REMEMBERED = 20_000
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # `input_tokens` is a count and `idempotency_key` a name of ours: only what ends like this holds a secret.
@@ -33,6 +36,11 @@ _BREAK = re.compile(r"[\s\"'<>(){}\[\]\\]")
 _JOINT = re.compile(r"[=:/,;]+")
 _names: frozenset[str] = frozenset()
 _kept: frozenset[str] = frozenset()
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+_harmless: set[str] = set()
+"""Names that were found to be no secret's: most data hold the same few."""
+_innocent: set[int] = set()
+"""Hashes of words that were found to be no secret that is held elsewhere: words themselves are not kept."""
 
 
 def learn(*variables: str) -> None:
@@ -54,13 +62,20 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(value: Any, known: Iterable[str] = ()) -> Any:
-    """A copy of JSON-like data without any secret; `known` are further secret values."""
-    return _without(value, _known(*known), by_name=True, depth=0)
+    """JSON-like data without any secret: itself where it holds none, else a copy; `known` are further secret values."""
+    return _cleared(value, _known(*known), by_name=True)
 
 
 def values_only(value: Any) -> Any:
     """The same by known value alone, for data whose keys are our own."""
-    return _without(value, _known(), by_name=False, depth=0)
+    return _cleared(value, _known(), by_name=False)
+
+
+def named(value: Any) -> Any:
+    """The same by key name alone, for data that are written as a text which `text` is going to clean."""
+    if _is_plain(value, by_name=True, depth=0):
+        return value
+    return _without(value, _NOTHING, by_name=True, depth=0)
 
 
 def text(line: str) -> str:
@@ -79,29 +94,33 @@ def unfinished(said: str) -> str:
 
 
 class _Known(NamedTuple):
-    """Every known secret as it may stand in a text, the longest first; digests of those that are held elsewhere."""
+    """Every known secret as it may stand in a text, the longest first, and as it stands in JSON's bytes; digests of
+    those that are held elsewhere."""
 
     forms: tuple[str, ...]
+    needles: tuple[bytes, ...]
     elsewhere: frozenset[str]
+
+
+_NOTHING = _Known((), (), frozenset())
 
 
 def _known(*further: str) -> _Known:
     try:
-        elsewhere = frozenset(env.read().SECRETS_ELSEWHERE)
-        return _Known(_forms(frozenset({*_plain(), *further})), elsewhere)
+        site = env.read()
+        named = tuple(found.get_secret_value() for name in _names if (found := env.secret(name)))
+        return _all(site.secret_values, _kept, (*named, *further), tuple(site.SECRETS_ELSEWHERE))
     except (SystemExit, ValueError):  # a broken environment: its own line names the variable, never the value
-        return _Known(_forms(frozenset({*_kept, *further})), frozenset())
-
-
-def _plain() -> Iterable[str]:
-    yield from _kept
-    yield from env.read().secret_values
-    for name in _names:
-        if found := env.secret(name):
-            yield found.get_secret_value()
+        return _all((), _kept, further, ())
 
 
 @lru_cache(maxsize=8)
+def _all(site: tuple[str, ...], kept: frozenset[str], more: tuple[str, ...], elsewhere: tuple[str, ...]) -> _Known:
+    forms = _forms(frozenset({*site, *kept, *more}))
+    needles = tuple(json.dumps(form, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass") for form in forms)
+    return _Known(forms, needles, frozenset(elsewhere))
+
+
 def _forms(plain: frozenset[str]) -> tuple[str, ...]:
     """Plain, escaped as in JSON, and encoded as in a URL."""
     long = [secret for secret in plain if len(secret) >= SHORTEST]
@@ -111,6 +130,55 @@ def _forms(plain: frozenset[str]) -> tuple[str, ...]:
 
 def _encoded(secret: str) -> tuple[str, str, str]:
     return json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")
+
+
+def _cleared(value: Any, known: _Known, *, by_name: bool) -> Any:
+    if isinstance(value, str):
+        return _cleaned(value, known)
+    if _is_plain(value, by_name=by_name, depth=0) and not _may_hold(value, known):
+        return value
+    return _without(value, known, by_name=by_name, depth=0)
+
+
+def _is_plain(value: Any, *, by_name: bool, depth: int) -> bool:
+    """Whether it is JSON of the plain types alone, not too deep, with no secret's name in it where those count."""
+    kind = type(value)
+    if depth >= MAX_DEPTH:
+        return kind in _LEAVES
+    if kind is dict:
+        if by_name and not (value.keys() <= _harmless or _are_harmless(value)):
+            return False
+        inner = value.values()
+    elif kind is list:
+        inner = value
+    else:
+        return kind in _LEAVES
+    for one in inner:  # noqa: SIM110 - a generator would cost as much as the look itself
+        if type(one) not in _LEAVES and not _is_plain(one, by_name=by_name, depth=depth + 1):
+            return False
+    return True
+
+
+def _are_harmless(names: Iterable[Any]) -> bool:
+    found = [name for name in names if type(name) is not str or is_secret_name(name)]
+    if found:
+        return False
+    if len(_harmless) < MAX_REMEMBERED:
+        _harmless.update(names)
+    return True
+
+
+def _may_hold(value: Any, known: _Known) -> bool:
+    """Whether a known secret may stand in plain JSON; False only where surely none does. One look at all its texts."""
+    try:
+        raw = orjson.dumps(value)
+    except TypeError:
+        return True
+    for needle in known.needles:
+        if needle in raw:
+            return True
+    # Behind an escape a word of the JSON begins elsewhere than in the text.
+    return bool(known.elsewhere) and (b"\\" in raw or _cleaned(said := raw.decode(), known) != said)
 
 
 def _without(value: Any, known: _Known, *, by_name: bool, depth: int) -> Any:
@@ -138,11 +206,22 @@ def _cleaned(line: str, known: _Known) -> str:
 
 
 def _known_word(word: str, elsewhere: frozenset[str]) -> str:
-    """The word, or what of it is no secret: one may stand behind a name (`token=…`) and before a full stop."""
-    starts = [0, *(found.end() for found in _JOINT.finditer(word))][:MAX_JOINTS]
-    for start in starts:
-        rest = word[start:]
-        for candidate in (rest, rest.rstrip(".,:;!?")):
-            if len(candidate) >= SHORTEST and env.digest(candidate) in elsewhere:
-                return word.replace(candidate, REDACTED)
+    """The word, or what of it is no secret."""
+    mark = hash((word, elsewhere))
+    if mark in _innocent:
+        return word
+    secret = next((one for one in _candidates(word) if env.digest(one) in elsewhere), None)
+    if secret is not None:
+        return word.replace(secret, REDACTED)
+    if len(_innocent) >= MAX_REMEMBERED:
+        _innocent.clear()
+    _innocent.add(mark)
     return word
+
+
+def _candidates(word: str) -> Iterable[str]:
+    """What of a word may be a secret: one may stand behind a name (`token=…`) and before a full stop."""
+    starts = [0, *(found.end() for found in _JOINT.finditer(word))][:MAX_JOINTS]
+    rests = (word[start:] for start in starts)
+    either = dict.fromkeys(one for rest in rests for one in (rest, rest.rstrip(".,:;!?")))
+    return (one for one in either if len(one) >= SHORTEST)

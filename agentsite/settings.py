@@ -126,6 +126,12 @@ def _database() -> dict[str, Any]:
     parsed = dj_database_url.parse(str(ENV.DATABASE_URL), engine="agentsite.postgres", conn_max_age=0)
     config: dict[str, Any] = dict(parsed)
     options = "-c lock_timeout=15000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+    # A host that is cut off hears no reset and sends none. Both sides give such a connection up within eleven seconds,
+    # before a lock_timeout: the host, or its threads stay deaf after the cut for as long as it lasted; and the server,
+    # or whoever was cut off inside a transaction holds every other host up by its locks.
+    silence = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+    deaf_ms = 10_000
+    options += "".join(f" -c tcp_{name}={value}" for name, value in silence.items()) + f" -c tcp_user_timeout={deaf_ms}"
     # Few connections: one interpreter keeps no more of them busy, and hundreds of threads that come back from their
     # calls at once get on faster when they queue here than when all contend. They wait long: each holds a paid answer.
     # The pool's pause between two tries to connect doubles until it gives up; the next who asks begins anew at once.
@@ -133,6 +139,8 @@ def _database() -> dict[str, Any]:
         "pool": {"min_size": 0, "max_size": 10, "timeout": 60, "max_idle": 60, "reconnect_timeout": 10},
         "options": options,
         "connect_timeout": 5,
+        **silence,
+        "tcp_user_timeout": deaf_ms,
     }
     return config
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -16,10 +18,13 @@ from typing import Any, TextIO
 import structlog
 from prometheus_client import Counter
 
-from agentsite import redaction
+from agentsite import clock, redaction
 from agentsite.redaction import redact as redact
 
-_logger = structlog.get_logger("agentsite")
+NAME = "agentsite"
+_logger = structlog.get_logger(NAME)
+_lines = logging.getLogger(NAME)
+_bound: ContextVar[Mapping[str, str]] = ContextVar("bound", default={})  # noqa: B039 - nobody changes it in place
 _COUNTERS: dict[str, Counter] = {}
 _IDS: dict[str, Ids] = {}
 MAX_KNOWN = 20_000
@@ -31,8 +36,8 @@ _LINK = re.compile(r"/c/[A-Za-z0-9_=-]{16,}\.[A-Za-z0-9_-]{16,}")
 
 def log(event: str, **fields: Any) -> None:
     """One structured line. Give ids and slugs, never customer text or secrets."""
-    with contextlib.suppress(Exception):  # telemetry may not raise: there is nobody to tell
-        _logger.info(event, **redact(fields))
+    with contextlib.suppress(Exception):
+        line(event, redact(fields))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +68,28 @@ def span_id(run_id: str, span: str) -> str:
 
 def traceparent() -> str:
     """The W3C header of what is done inside this context, by its run and span; "" outside of any run."""
-    bound = structlog.contextvars.get_contextvars()
-    run_id, trace_id = str(bound.get("run_id", "")), str(bound.get("trace_id", ""))
+    bound = _bound.get()
+    run_id, trace_id = bound.get("run_id", ""), bound.get("trace_id", "")
     if not (run_id and _TRACE_ID.fullmatch(trace_id)):
         return ""
-    return f"00-{trace_id}-{span_id(run_id, str(bound.get('span', '')))}-01"
+    return f"00-{trace_id}-{span_id(run_id, bound.get('span', ''))}-01"
 
 
 def line(event: str, fields: dict[str, Any]) -> None:
-    """One structured line of fields that were chosen by name one by one; the formatter takes secrets out of it."""
-    with contextlib.suppress(Exception):
-        _logger.info(event, **fields)
+    """One structured line of these fields; the formatter takes secrets out of it.
+
+    Made by hand: a run has dozens, and the chain that makes other people's lines costs five times as much.
+    """
+    with contextlib.suppress(Exception):  # telemetry may not raise: there is nobody to tell
+        if _lines.isEnabledFor(logging.INFO):
+            said = {**_bound.get(), **fields, "event": event, "level": "info", "logger": NAME, "timestamp": _moment()}
+            record = logging.LogRecord(NAME, logging.INFO, "", 0, said, None, None)
+            record.__dict__ |= {"_logger": _lines, "_name": "info"}  # by which the formatter knows fields
+            _lines.handle(record)
+
+
+def _moment() -> str:
+    return clock.now().isoformat().replace("+00:00", "Z")
 
 
 def count(name: str, amount: int = 1, **labels: str) -> None:
@@ -100,30 +116,35 @@ def unfailing(what: str) -> Iterator[None]:
 @contextmanager
 def context(**fields: str) -> Iterator[None]:
     """Bind ids (trace_id, run_id, tenant) to every log line inside."""
-    with structlog.contextvars.bound_contextvars(**fields):
+    token = _bound.set({**_bound.get(), **fields})
+    try:
         yield
+    finally:
+        _bound.reset(token)
+
+
+def _with_bound(logger: Any, method: str, event_dict: Any) -> Any:
+    return {**_bound.get(), **event_dict}
 
 
 def configure(log_format: str) -> dict[str, Any]:
     """Django's LOGGING: one formatter for our lines and everybody else's."""
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
+        _with_bound,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     # Without it a traceback is the word true in JSON, and on a console one that shows what variables held.
     shared.append(structlog.processors.format_exc_info)
-    renderer: Any = (
-        structlog.processors.JSONRenderer() if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
-    )
+    renderer: Any = _json if log_format == "json" else structlog.dev.ConsoleRenderer(colors=False)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
     formatter = {
-        "()": structlog.stdlib.ProcessorFormatter,
+        "()": ProcessorFormatter,
         "foreign_pre_chain": shared,
         "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _by_name, _rendered(renderer)],
     }
@@ -139,6 +160,18 @@ def configure(log_format: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {**quiet, "django": unmailed},
     }
+
+
+class ProcessorFormatter(structlog.stdlib.ProcessorFormatter):
+    """Lines of ours go straight to what cleans and writes them; everybody else's go through the chain first."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if not (record.name == NAME and isinstance(record.msg, dict)):
+            return super().format(record)
+        said: Any = dict(record.msg)  # another handler may write the same line
+        for process in self.processors[1:]:  # the first takes out what structlog would have put in
+            said = process(record, "info", said)
+        return str(said)
 
 
 class Lines(logging.StreamHandler[TextIO]):
@@ -166,6 +199,13 @@ def into(path: Path) -> None:
             handler.setStream(Lines.file)
 
 
+_encoder = json.JSONEncoder(default=repr)
+
+
+def _json(logger: Any, method: str, event_dict: Any) -> str:
+    return _encoder.encode(event_dict)
+
+
 def _by_name(logger: Any, method: str, event_dict: Any) -> Any:
     """What stands under a secret's name in a line's fields is replaced, whoever wrote the line."""
     with contextlib.suppress(Exception):
@@ -177,8 +217,7 @@ def _rendered(renderer: Any) -> Any:
     """The renderer, and no secret that this process knows in what it made, nor a customer's link: tracebacks too."""
 
     def render(logger: Any, method: str, event_dict: Any) -> str:
-        line = renderer(logger, method, event_dict)
-        return _LINK.sub("/c/[redacted]", redaction.text(line if isinstance(line, str) else line.decode()))
+        return _LINK.sub("/c/[redacted]", redaction.text(renderer(logger, method, event_dict)))
 
     return render
 

@@ -15,12 +15,16 @@ JOINERS = frozenset("\u200c\u200d")  # real letters need them in Hindi and Persi
 
 def visible(text: str) -> str:
     """One line of text in NFC with every invisible character written out, as `\\u202e`; for action arguments."""
+    if text.isascii() and text.isprintable():
+        return text  # as nearly every id is
     normal = unicodedata.normalize("NFC", text)
     return "".join(c if unicodedata.category(c) not in INVISIBLE else _escape(c) for c in normal)
 
 
 def storable(text: str) -> str:
     """Text any database takes: NUL, lone surrogates and other controls written out; line breaks and joiners kept."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         c if c in KEPT or c in JOINERS or unicodedata.category(c) not in INVISIBLE else _escape(c) for c in text
     )
@@ -28,6 +32,8 @@ def storable(text: str) -> str:
 
 def has_forbidden(text: str) -> bool:
     """Whether text holds a NUL or a lone surrogate, which one database takes and another does not."""
+    if text.isascii():
+        return "\x00" in text
     return any(c == "\x00" or 0xD800 <= ord(c) <= 0xDFFF for c in text)
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from django.contrib.auth.models import AbstractUser
-
 from agentsite import clock
 from agentsite.refusals import Refusal
 from agentsite.text import storable
@@ -44,7 +42,7 @@ class Decided:
 class Attempt:
     """One person's try at deciding, as it arrived; `reason` is his free text, `attestation` what he states."""
 
-    user: AbstractUser
+    user: permits.Person
     decision: str
     action_hash: str
     reason: str

@@ -50,13 +50,16 @@ def _profile(tenant_id: str) -> Profile | None:
         return None
 
 
-def leave(kind: str, row: Approval) -> None:
-    """A row for everybody who is told of this, each once, in the caller's transaction."""
-    now = dbtime.now()
+def leave(kind: str, row: Approval, *, now: datetime | None = None) -> None:
+    """A row for everybody who is told of this, each once, in the caller's transaction. `now`: where it was read."""
+    told = recipients(row.tenant_id)
+    if not told:
+        return
+    at = now or dbtime.now()
     _insert([
-        Notice(approval=row, tenant_id=row.tenant_id, kind=kind, channel=channel, address=address, due_at=now,
-               created_at=now)
-        for channel, address in recipients(row.tenant_id)
+        Notice(approval=row, tenant_id=row.tenant_id, kind=kind, channel=channel, address=address, due_at=at,
+               created_at=at)
+        for channel, address in told
     ])  # fmt: skip
 
 

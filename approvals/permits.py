@@ -6,22 +6,97 @@ transactions are one at a time anyway.
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractUser, Group
-from django.db import connection, models
-from django.db.models import Q
+from django.db import connection
 
+from agentsite import statements
 from agentsite.refusals import Refusal
-from agentsite.tenants.models import StaffTenant, visible_tenants
-from approvals.models import Approval
 
 DECIDE = "approvals.decide_approval"
 DECIDE_LARGE = "approvals.decide_large_approval"
+# Every arm gives (what, a number, another number, a word). PostgreSQL goes through them in this order, and each of them
+# in the order of its ids, so that two who hold rows wait for one another in one direction alone. `{share}` is empty or
+# holds the rows of one table; what is decided is decided by the rows that came back held, never by an older snapshot.
+_GRANTS = """
+SELECT * FROM (SELECT 'person', u.id, CASE WHEN u.is_active THEN 1 ELSE 0 END +
+  CASE WHEN u.is_superuser THEN 2 ELSE 0 END, u.username FROM auth_user u
+  WHERE u.id IN ({people}) ORDER BY u.id{share_u}) AS held_people
+UNION ALL SELECT * FROM (SELECT 'sees', s.user_id, 0, s.tenant_id FROM tenants_stafftenant s
+  WHERE s.user_id IN ({people}){of_tenant} ORDER BY s.id{share_s}) AS held_tenants
+UNION ALL SELECT * FROM (SELECT 'member', m.user_id, m.group_id, '' FROM auth_user_groups m
+  WHERE m.user_id IN ({people}) ORDER BY m.id{share_m}) AS held_memberships
+UNION ALL SELECT * FROM (SELECT 'own', g.user_id, 0, c.app_label || '.' || p.codename
+  FROM auth_user_user_permissions g JOIN auth_permission p ON p.id = g.permission_id
+  JOIN django_content_type c ON c.id = p.content_type_id
+  WHERE g.user_id IN ({people}) AND p.codename IN ({wanted}) ORDER BY g.id{share_g}) AS held_permissions
+UNION ALL SELECT * FROM (SELECT 'group', 0, g.group_id, c.app_label || '.' || p.codename
+  FROM auth_group_permissions g JOIN auth_permission p ON p.id = g.permission_id
+  JOIN django_content_type c ON c.id = p.content_type_id
+  WHERE g.group_id IN (SELECT group_id FROM auth_user_groups WHERE user_id IN ({people}))
+  AND p.codename IN ({wanted}) ORDER BY g.id{share_g}) AS held_group_permissions
+"""
+ACTIVE, SUPERUSER = 1, 2
+_WANTED = "'decide_approval', 'decide_large_approval'"
+_STATED = (
+    "SELECT a.required, a.large, a.created_by, a.tenant_id, d.id, d.user_id FROM approvals_approval a "
+    "LEFT JOIN approvals_decision d ON d.approval_id = a.id AND d.counted AND d.decision = 'approve' "
+    "AND d.attested = a.attestation WHERE a.id = %s"
+)
 
 
-def objection(approval: Approval, user: AbstractUser) -> Refusal | None:
+class Asked(Protocol):
+    """What of an approval its decider is judged by."""
+
+    @property
+    def created_by(self) -> str: ...
+    @property
+    def large(self) -> bool: ...
+
+
+class Who(Protocol):
+    """A user, or what was read of him."""
+
+    @property
+    def pk(self) -> Any: ...
+    @property
+    def is_active(self) -> bool: ...
+    def has_perm(self, perm: str) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A user as the database knows him at one moment, with what of his rights decides about approvals."""
+
+    pk: Any
+    name: str
+    is_active: bool
+    is_superuser: bool = False
+    tenants: frozenset[str] = frozenset()
+    may: frozenset[str] = frozenset()
+
+    def has_perm(self, perm: str) -> bool:
+        return self.is_active and (self.is_superuser or perm in self.may)
+
+    def sees(self, tenant_id: str) -> bool:
+        """Of the tenants that were asked about."""
+        return self.is_superuser or tenant_id in self.tenants
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    required: int
+    large: bool
+    created_by: str
+    tenant_id: str
+
+
+def objection(approval: Asked, user: Who) -> Refusal | None:
     """Why this user may not decide this approval whatever its status, or None. The page and `decide` both ask here."""
     if approval.created_by == f"user:{user.pk}":
         return Refusal(403, "own-run", "Nobody decides what they asked for.", "You started this run yourself.")
@@ -32,36 +107,56 @@ def objection(approval: Approval, user: AbstractUser) -> Refusal | None:
     return None
 
 
-def still_hold(approval: Approval, user_ids: list[Any]) -> bool:
-    """Whether each of these users may decide this approval now, read afresh and held where that is needed."""
-    _hold_grants(user_ids, approval.tenant_id)
-    people = get_user_model().objects.filter(pk__in=user_ids)
-    return len(people) == len(set(user_ids)) and all(_still(approval, person) for person in people)
+def person(user_id: Any) -> Person:
+    """The user as he is now, with every tenant that he sees. Raises his model's DoesNotExist."""
+    found = _people([user_id])
+    if not found:
+        raise get_user_model().DoesNotExist
+    return found[0]
 
 
-def _still(approval: Approval, person: AbstractUser) -> bool:
-    tenants = visible_tenants(person)
-    return objection(approval, person) is None and (tenants is None or approval.tenant_id in tenants)
+def still_hold(approval_id: str) -> bool:
+    """Whether those who approved, as many as it takes, may decide this approval now, read afresh and held where a
+    transaction relies on it. A yes without the statement that was asked for is none."""
+    with statements.cursor() as cursor:
+        cursor.execute(_STATED, [approval_id])
+        rows = cursor.fetchall()
+    if not rows:
+        return False
+    asked = _Asked(required=rows[0][0], large=bool(rows[0][1]), created_by=rows[0][2], tenant_id=rows[0][3])
+    ids = [row[5] for row in rows if row[4] is not None]
+    if len(ids) < asked.required or None in ids:
+        return False
+    people = _people(ids, tenant_id=asked.tenant_id)
+    return len(people) == len(set(ids)) and all(
+        objection(asked, one) is None and one.sees(asked.tenant_id) for one in people
+    )
 
 
-def _hold_grants(user_ids: list[Any], tenant_id: str) -> None:
-    user = get_user_model()
-    memberships = user.groups.through.objects.filter(user_id__in=user_ids)
-    wanted = Q(permission__codename__in=["decide_approval", "decide_large_approval"])
-    grants: list[models.QuerySet[Any]] = [
-        user.objects.filter(pk__in=user_ids),
-        StaffTenant.objects.filter(user_id__in=user_ids, tenant_id=tenant_id),
-        memberships,
-        user.user_permissions.through.objects.filter(wanted, user_id__in=user_ids),
-        Group.permissions.through.objects.filter(wanted, group__in=memberships.values("group_id")),
-    ]
-    if connection.vendor == "postgresql":
-        for rows in grants:
-            _for_share(rows)
+def _people(user_ids: Sequence[Any], *, tenant_id: str | None = None) -> list[Person]:
+    """Those of them that exist; with a tenant that one of theirs alone, and all rows held for the transaction."""
+    hold = tenant_id is not None and connection.in_atomic_block and connection.vendor == "postgresql"
+    sql, ids = _grants(len(user_ids), hold=hold, of_tenant=tenant_id is not None), list(user_ids)
+    with statements.cursor() as cursor:
+        cursor.execute(sql, [*ids, *ids, *([tenant_id] if tenant_id is not None else []), *ids, *ids, *ids])
+        rows = cursor.fetchall()
+    named = defaultdict(set)
+    for what, one, other, word in rows:
+        named[what, other if what == "group" else one].add((other, word))
+    return [_person(pk, flags, name, named) for what, pk, flags, name in rows if what == "person"]
 
 
-def _for_share(rows: models.QuerySet[Any]) -> None:
-    """Django knows FOR UPDATE alone, which would let one approver's intents wait for one another."""
-    sql, params = rows.order_by("pk").values_list("pk").query.sql_with_params()
-    with connection.cursor() as cursor:
-        cursor.execute(f"{sql} FOR SHARE OF {rows.model._meta.db_table}", params)
+def _person(pk: Any, flags: int, name: str, named: dict[tuple[str, Any], set[tuple[Any, str]]]) -> Person:
+    groups = [group for group, _ in named["member", pk]]
+    may = {perm for key in (("own", pk), *(("group", group) for group in groups)) for _, perm in named[key]}
+    return Person(
+        pk=pk, name=name, is_active=bool(flags & ACTIVE), is_superuser=bool(flags & SUPERUSER), may=frozenset(may),
+        tenants=frozenset(tenant for _, tenant in named["sees", pk]),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def _grants(people: int, *, hold: bool, of_tenant: bool) -> str:
+    share = {f"share_{name}": f" FOR SHARE OF {name}" if hold else "" for name in "usmg"}
+    tenant = " AND s.tenant_id = %s" if of_tenant else ""
+    return _GRANTS.format(people=", ".join(["%s"] * people), wanted=_WANTED, of_tenant=tenant, **share)

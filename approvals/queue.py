@@ -13,29 +13,37 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.db import connection, models, transaction
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
 
-from agentsite import clock, dbtime, queues, redaction, telemetry
+from agentsite import clock, dbtime, queues, redaction, statements, telemetry
 from agentsite.money import Money
 from agentsite.refusals import Refusal
-from agentsite.tenants.models import visible_tenants
 from agentsite.text import storable
-from approvals import answers, notices, permits, risk
+from approvals import answers, notices, permits, risk, standing
 from approvals.answers import MAX_REASON as MAX_REASON
 from approvals.answers import SPOKEN as SPOKEN
 from approvals.answers import Attempt, Shown
 from approvals.answers import Decided as Decided
 from approvals.models import Approval, Decision
+from approvals.standing import Said
 from approvals.states import OPEN, Approved, check
 
 DEFAULT_APPROVED_TTL_S = 3600
 MAX_MESSAGE = 4000
 MAX_MESSAGES_SHOWN = 50
 OPEN_VALUES = sorted(s.value for s in OPEN)
+# One statement each: a run is its own approval's only user, and at most one of a run's approvals is open.
+_CONSUME = (
+    "UPDATE approvals_approval SET status = 'consumed', ended_at = {now} WHERE id = %s AND action_hash = %s "
+    "AND status = 'approved' AND execute_by > {now}"
+)
+_VOID = (
+    "UPDATE approvals_approval SET status = 'void', ended_at = {now}, void_reason = %s WHERE run_id = %s "
+    "AND status IN ('approved', 'pending') RETURNING id"
+)
 NOT_FOUND = ("not-found", "There is no such thing.", "No approval of yours has this id.")
 
 
@@ -79,16 +87,16 @@ def ask(question: Question) -> str:
     Raises IntegrityError while the run has another open approval: it must be void first.
     """
     assert connection.in_atomic_block, "an approval is asked for in the transaction of the transition that needs it"
-    now = _later_than_any(question.run_id)
+    now, void, earlier = standing.before(question.run_id, question.action_hash)
     row = Approval.objects.create(
         **_columns(question),
-        risk=_risk(question),
-        earlier=_approved_then_void(question),
+        risk=_risk(question, void_before=void),
+        earlier=earlier,
         requested_at=now,
         expires_at=now + timedelta(seconds=question.ttl_s),
         notices_until=now + timedelta(seconds=question.ttl_s * notices.HALF),
     )
-    notices.leave(notices.ASKED, row)
+    notices.leave(notices.ASKED, row, now=now)
     return row.id
 
 
@@ -103,25 +111,10 @@ def _columns(q: Question) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _risk(q: Question) -> int:
-    void = Approval.objects.filter(run_id=q.run_id, status=Approved.VOID).exists()
+def _risk(q: Question, *, void_before: bool) -> int:
     return risk.level(
-        risk.why(large=q.large, required=q.required, checks=q.checks, void_before=void, written_since=False)
+        risk.why(large=q.large, required=q.required, checks=q.checks, void_before=void_before, written_since=False)
     )
-
-
-def _later_than_any(run_id: str) -> datetime:
-    """Database time, but after the run's last approval: SQLite's clock counts milliseconds, two can share one."""
-    now = dbtime.now()
-    last = Approval.objects.filter(run_id=run_id).aggregate(at=models.Max("requested_at"))["at"]
-    return max(now, last + timedelta(microseconds=1)) if last else now
-
-
-def _approved_then_void(question: Question) -> str | None:
-    same = Approval.objects.filter(
-        run_id=question.run_id, action_hash=question.action_hash, status=Approved.VOID, execute_by__isnull=False
-    )
-    return same.order_by("-requested_at").values_list("id", flat=True).first()
 
 
 # --- deciding ----------------------------------------------------------------------------------------------
@@ -154,12 +147,13 @@ def decide(
     # Durable: when the door answers, decision or refusal is on disk, whatever happens to the answer.
     with transaction.atomic(durable=True):
         row, fresh = _visible(approval_id, user)
+        now, said = standing.said(row.pk)
         attempt = Attempt(
             user=fresh, decision=decision, action_hash=action_hash, reason=redaction.text(storable(reason)).strip(),
             reason_code=storable(reason_code)[:40], attestation=attestation, address=address[:64],
-            screen_hash=screen_hash[:80], now=dbtime.now(),
+            screen_hash=screen_hash[:80], now=now,
         )  # fmt: skip
-        result = _answer(row, attempt, shown, approved_ttl_s)
+        result = _answer(row, attempt, said, shown, approved_ttl_s)
         if isinstance(result, Refusal):
             _record(row, attempt, refusal=result.slug)
     if isinstance(result, Refusal):
@@ -182,40 +176,45 @@ def refuse(
     return refusal
 
 
-def _visible(approval_id: str, user: AbstractUser) -> tuple[Approval, AbstractUser]:
+def _visible(approval_id: str, user: AbstractUser) -> tuple[Approval, permits.Person]:
     """The row, locked, and the user as the database knows him now; 404 for what he may not see (B75)."""
-    fresh = get_user_model().objects.get(pk=user.pk)
-    tenants = visible_tenants(fresh)
-    scope = Q() if tenants is None else Q(tenant_id__in=tenants)
+    fresh = permits.person(user.pk)
+    scope = Q() if fresh.is_superuser else Q(tenant_id__in=fresh.tenants)
     row = Approval.objects.select_for_update().filter(scope, pk=storable(approval_id)).first()
     if row is None:
         raise Refusal(404, *NOT_FOUND)
     return row, fresh
 
 
-def _answer(row: Approval, attempt: Attempt, shown: Shown | None, approved_ttl_s: int | None) -> Decided | Refusal:
+def _answer(
+    row: Approval, attempt: Attempt, said: tuple[Said, ...], shown: Shown | None, approved_ttl_s: int | None
+) -> Decided | Refusal:
     refusal = answers.barred(row, attempt)
     if refusal:
         return refusal
-    mine = row.decisions.filter(counted=True, user_id=attempt.user.pk).first()
+    mine = next((one for one in said if one.user_id == attempt.user.pk), None)
     if mine and mine.decision == attempt.decision:
         return _standing(row, mine)
     if mine or row.status != Approved.PENDING:
         return answers.already(row)
-    return answers.unfit(row, attempt, shown) or _take(row, attempt, approved_ttl_s)
+    given = sum(one.decision == "approve" for one in said)
+    return answers.unfit(row, attempt, shown) or _take(row, attempt, given, approved_ttl_s)
 
 
-def _standing(row: Approval, mine: Decision) -> Decided:
+def _standing(row: Approval, mine: Said) -> Decided:
     return Decided(
         kind="same-again", approval_id=row.id, status=row.status, decision=mine.decision, by=mine.by, at=mine.at,
         remaining=remaining(row),
     )  # fmt: skip
 
 
-def _take(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> Decided | Refusal:
-    """The decision counts: its row first, then the status by compare-and-set where it was the last one needed."""
+def _take(row: Approval, attempt: Attempt, given: int, approved_ttl_s: int | None) -> Decided | Refusal:
+    """The decision counts: its row first, then the status by compare-and-set where it was the last one needed.
+
+    `given`: how many have approved before.
+    """
     _record(row, attempt)
-    left = remaining(row) if attempt.decision == "approve" else 0
+    left = max(0, row.required - given - 1) if attempt.decision == "approve" else 0
     status = row.status
     if left:
         notices.leave(notices.SECOND_PERSON, row)
@@ -226,15 +225,15 @@ def _take(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> Decide
             pk=row.pk, status=Approved.PENDING, action_hash=attempt.action_hash, expires_at__gt=attempt.now
         ).update(status=status, **_ending(row, attempt, approved_ttl_s))
         assert moved == 1, "the row was locked, so nobody else can have moved it"
-        transaction.on_commit(partial(_nudge, str(row.run_id)), robust=True)
+        transaction.on_commit(partial(_nudge, str(row.run_id), status), robust=True)
     return Decided(
         kind="recorded", approval_id=row.id, status=status, decision=attempt.decision,
-        by=attempt.user.get_username(), at=attempt.now, remaining=left,
+        by=attempt.user.name, at=attempt.now, remaining=left,
     )  # fmt: skip
 
 
 def _ending(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> dict[str, Any]:
-    said = {"decided_at": attempt.now, "decided_by": attempt.user.get_username(), "reason": attempt.told,
+    said = {"decided_at": attempt.now, "decided_by": attempt.user.name, "reason": attempt.told,
             "reason_code": attempt.reason_code}  # fmt: skip
     if attempt.decision == "reject":
         return said | {"ended_at": attempt.now}
@@ -244,7 +243,7 @@ def _ending(row: Approval, attempt: Attempt, approved_ttl_s: int | None) -> dict
 
 def _record(row: Approval, attempt: Attempt, refusal: str = "") -> None:
     found = Decision.objects.create(
-        approval=row, user_id=attempt.user.pk, by=attempt.user.get_username(), decision=attempt.decision,
+        approval=row, user_id=attempt.user.pk, by=attempt.user.name, decision=attempt.decision,
         counted=not refusal, refusal=refusal, reason=attempt.reason[:MAX_REASON], reason_code=attempt.reason_code,
         attested="" if refusal or attempt.decision != "approve" else row.attestation,
         action_hash=storable(attempt.action_hash)[:80], screen_hash=storable(attempt.screen_hash)[:80],
@@ -264,9 +263,12 @@ def _tell(found: Decision) -> None:
     transaction.on_commit(partial(telemetry.log, "decision.recorded", **told), robust=True)
 
 
-def _nudge(run_id: str) -> None:
-    """After the commit: a hint. A broker that is down costs seconds, never the decision (B06)."""
-    queues.nudge(run_id, "awaiting_approval")
+def _nudge(run_id: str, status: str) -> None:
+    """After the commit: a hint. A broker that is down costs seconds, never the decision (B06).
+
+    A yes is folded by whoever makes the write, with its intent; a no by whoever asks the model again.
+    """
+    queues.nudge(run_id, "approved" if status == Approved.APPROVED else "awaiting_approval")
 
 
 # --- using, ending -----------------------------------------------------------------------------------------
@@ -275,18 +277,20 @@ def _nudge(run_id: str) -> None:
 def consume(approval_id: str, action_hash: str) -> bool:
     """approved -> consumed, where the hash is equal and `execute_by` has not passed; the intent transaction's own."""
     assert connection.in_atomic_block, "an approval is consumed in the transaction that writes the intent"
-    return _move(
-        Q(pk=approval_id, action_hash=action_hash, execute_by__gt=_database_now()), (Approved.APPROVED,),
-        Approved.CONSUMED,
-    )  # fmt: skip
+    check(Approved.APPROVED, Approved.CONSUMED)
+    with statements.cursor() as cursor:
+        cursor.execute(_CONSUME.format(now=_now_sql()), [approval_id, action_hash])
+        return bool(cursor.rowcount == 1)
 
 
 def void(run_id: str, reason: str) -> str | None:
     """The run's open approval becomes void; its id, or None where none was open."""
-    found = Approval.objects.filter(run_id=run_id, status__in=OPEN_VALUES).values_list("id", flat=True).first()
-    if found and _move(Q(pk=found), tuple(OPEN), Approved.VOID, void_reason=reason[:80]):
-        return found
-    return None
+    for status in OPEN:
+        check(status, Approved.VOID)
+    with statements.cursor() as cursor:
+        cursor.execute(_VOID.format(now=_now_sql()), [reason[:80], standing.raw_id(run_id)])
+        found = cursor.fetchone()
+    return str(found[0]) if found else None
 
 
 def expire(approval_id: str) -> bool:
@@ -318,9 +322,12 @@ def _move(which: Q, old: Iterable[Approved], new: Approved, **columns: Any) -> b
 
 
 def _database_now() -> RawSQL:
+    return RawSQL(_now_sql(), [], output_field=models.DateTimeField())  # noqa: S611 - a constant of our own
+
+
+def _now_sql() -> str:
     # SQLite compares times as text: its milliseconds in the microseconds that Django stores, or equal is not equal.
-    sql = dbtime.now_sql().replace("%%f", "%%f000")
-    return RawSQL(sql, [], output_field=models.DateTimeField())  # noqa: S611 - a constant of our own
+    return dbtime.now_sql().replace("%%f", "%%f000")
 
 
 def show_message(approval_id: str, text: str, at: datetime) -> None:
@@ -377,9 +384,4 @@ def permitted(approval_id: str) -> bool:
     A yes without the statement that was asked for, taken by a process that knew of none, is no yes. Inside the intent
     transaction the grants are held, so that a revocation is seen here or comes after the intent.
     """
-    row = Approval.objects.filter(pk=approval_id).first()
-    if row is None:
-        return False
-    stated = row.decisions.filter(counted=True, decision="approve", attested=row.attestation)
-    ids = list(stated.values_list("user_id", flat=True))
-    return len(ids) >= row.required and None not in ids and permits.still_hold(row, ids)
+    return permits.still_hold(approval_id)

@@ -14,14 +14,12 @@ from pydantic import ValidationError
 
 from agentsite import addresses, canonical, money, queues
 from agentsite.refusals import Refusal
-from agentsite.tenants import shadowing
-from agentsite.tenants.models import AgentProfile, parsed
+from agentsite.tenants.models import of_text
 from agentsite.tenants.profiles import Limits, Profile
 from runs import attachments, store
 from runs.contracts import AskedLimits, Contract, GrantedScope, RunRequest
-from runs.models import Run
 from runs.states import Status
-from runs.store import Created
+from runs.store import Before, Created
 from tools.contracts import Json
 
 POLICY = "search_policy"
@@ -38,10 +36,11 @@ def admit(
     `scope-exceeds-grant`, 422 `request-id-reused`.
     """
     body_hash = canonical.sha256(attachments.without_content(raw_body))
-    found = _known(tenant_id, request.request_id)
+    before = store.before(tenant_id, request.request_id, request.agent)
+    found = before.known  # a retry gets its run even where the profile has changed since
     if found is None:
         check_callback(request.callback_url)
-        contract = _contract(tenant_id, created_by, request, trace_id or uuid.uuid4().hex)
+        contract = _contract(before, tenant_id, created_by, request, trace_id or uuid.uuid4().hex)
         found = store.create(
             contract, body_hash=body_hash, callback_url=request.callback_url or "", release=settings.RELEASE,
             files=attachments.taken(request.attachments),
@@ -62,14 +61,8 @@ def _hint(run_id: str) -> None:
     queues.nudge(run_id, Status.ACCEPTED.value)
 
 
-def _known(tenant_id: str, request_id: str) -> Created | None:
-    """A run admitted earlier under this id: a retry gets it even where the profile has changed since."""
-    row = Run.objects.filter(tenant_id=tenant_id, request_id=request_id).values("id", "body_hash").first()
-    return Created(run_id=str(row["id"]), new=False, body_hash=row["body_hash"]) if row else None
-
-
-def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: str) -> Contract:
-    profile, revision = _profile(tenant_id, request.agent)
+def _contract(before: Before, tenant_id: str, created_by: str, request: RunRequest, trace_id: str) -> Contract:
+    profile = _profile(before.document)
     order_ids = tuple(dict.fromkeys(request.order_ids)) if request.order_ids is not None else None
     granted = _granted(profile, order_ids)
     return Contract(
@@ -80,9 +73,9 @@ def _contract(tenant_id: str, created_by: str, request: RunRequest, trace_id: st
         idempotency_root=request.request_id, policy_version_pin=profile.policy_pin,
         approval_ttl_s=profile.approval_ttl_s, approved_ttl_s=profile.approved_ttl_s,
         aggregates=profile.aggregates, queue_owner=profile.queue_owner,
-        manual_qualification=profile.manual_qualification, profile_revision=revision, created_by=created_by,
+        manual_qualification=profile.manual_qualification, profile_revision=before.revision, created_by=created_by,
         sensitive=profile.sensitive, policy_first=POLICY in granted.read_tools, session_memory=profile.memory.session,
-        shadow=shadowing.stands(tenant_id),
+        shadow=before.shadow,
     )  # fmt: skip
 
 
@@ -96,15 +89,14 @@ def _granted(profile: Profile, order_ids: tuple[str, ...] | None) -> GrantedScop
     )  # fmt: skip
 
 
-def _profile(tenant_id: str, agent: str) -> tuple[Profile, int]:
-    row = AgentProfile.objects.filter(tenant_id=tenant_id, agent=agent).order_by("-revision").first()
-    if row is None:
+def _profile(document: str | None) -> Profile:
+    if document is None:
         raise Refusal(
             400, "unknown-agent", "This tenant has no such agent.", "",
             [{"pointer": "/agent", "code": "unknown", "detail": "no agent of this name is set up"}],
         )  # fmt: skip
     try:
-        return parsed(row.document), row.revision
+        return of_text(document)
     except ValidationError:
         # Our own stored row: the client did nothing wrong and must not be told what is in it.
         raise Refusal(500, "profile-invalid", "The tenant's agent profile cannot be loaded.") from None

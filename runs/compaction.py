@@ -12,24 +12,17 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
 
 from runs import inert, sizes
-from runs.contracts import RunState, SeenObservation, SeenWrite, ShownCall, ShownTurn
-from tools import digests
-from tools.contracts import Json, Proposal
+from runs.contracts import RunState, SeenObservation, ShownTurn
+from runs.shown import Answered, Told, Turn, beside, beside_in_short
 
 COMPACT_AT, STEP = 0.75, 0.1
 """Share of the window from which on the oldest turns are compacted, and by what share a prompt may then grow before it
 is done again: a provider's cache lives by a past that stays as it was."""
-MAX_RESULT_BYTES = 4096
-"""A result longer than this, as inert JSON, is shown by reference."""
-MAX_KEPT_BYTES, MAX_ASKED_BYTES = 600, 1200
-"""What is kept of one result, and of one call's arguments, in a compacted turn, in bytes of JSON."""
-MESSAGE = "message"
-UNTOLD = ("hash", "score")
-"""Of a passage: what the gate and people go by; a model could only copy it."""
 FOUND_FIRST = ("search_policy", "session_history")
+FEW = 16
+"""Up to so many turns are rendered anew for every prompt, and nothing of them stays in memory."""
 
 _SPAN = re.compile(r"m([0-9]{1,10})")
 
@@ -48,46 +41,22 @@ class Room:
         return estimate * self.ratio <= self.window_tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answered:
-    """One call of a turn and what it was answered, None where nothing is recorded."""
-
-    call: Proposal
-    seen: SeenObservation | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Told:
-    """One turn of a run as it was, and what was told beside its calls until the next one; number 0: before any."""
-
-    number: int
-    calls: tuple[Answered, ...]
-    beside: tuple[SeenObservation, ...]
-
-    @property
-    def observations(self) -> tuple[SeenObservation, ...]:
-        return (*(c.seen for c in self.calls if c.seen is not None), *self.beside)
-
-    @property
-    def messages(self) -> tuple[SeenObservation, ...]:
-        return tuple(o for o in self.beside if o.kind == MESSAGE)
-
-
-def history(run: RunState, room: Room) -> tuple[ShownTurn, ...]:
-    """The turns as they are shown, oldest first, within the room where that is possible.
+def history(run: RunState, room: Room) -> tuple[tuple[ShownTurn, ...], int]:
+    """The turns as they are shown, oldest first, within the room where that is possible; and the prompt's estimate.
 
     What was found for the goal stands before them in every prompt (M90), whole as long as the newest turn has room
     beside it.
     """
     first, told = _apart(grouped(run))
     if not first:
-        return _Fitted(run, told, room).turns()
-    for shown in (_beside(first), _beside_in_short(first)):
+        fitted = _Fitted(run, told, room)
+        return fitted.turns(), fitted.estimate
+    for shown in (beside(first), beside_in_short(first)):
         fitted = _Fitted(run, told, replace(room, fixed=room.fixed + sizes.of_turn(shown)))
         turns = fitted.turns()
         if fitted.keeps_newest:
             break
-    return (shown, *turns)
+    return (shown, *turns), fitted.estimate
 
 
 def _apart(told: tuple[Told, ...]) -> tuple[tuple[SeenObservation, ...], tuple[Told, ...]]:
@@ -147,86 +116,6 @@ def _turn_of(seen: SeenObservation, numbers: set[int]) -> int:
     return number if number in numbers else 0
 
 
-# --- a turn as it is shown ----------------------------------------------------------------------------------------
-
-
-def whole(told: Told) -> ShownTurn:
-    """The turn with every call, its one result and every note."""
-    calls = tuple(
-        ShownCall(
-            call_id=one.call.call_id, tool=one.call.tool, args=one.call.args, evidence=one.call.evidence,
-            asked=inert.call(one.call),
-            result=inert.unanswered(one.call) if one.seen is None else _line(one.seen, tied=True),
-        )
-        for one in told.calls
-    )  # fmt: skip
-    return ShownTurn(number=told.number, calls=calls, notes=tuple(_note(seen) for seen in told.beside))
-
-
-def _note(seen: SeenObservation) -> str:
-    return f"{inert.about(seen)}{_line(seen, tied=False)}"
-
-
-def _line(seen: SeenObservation, *, tied: bool) -> str:
-    """An observation, by reference where it is too long; a customer's words are never cut."""
-    content = _shown(seen)
-    body = inert.inert_json(content)
-    size = len(body.encode("utf-8", "surrogatepass"))
-    if size <= MAX_RESULT_BYTES or seen.kind == MESSAGE:
-        return inert.observation(seen, body=body, tied=tied)
-    kept = digests.essence(seen.source, content, MAX_RESULT_BYTES)
-    kept |= {"reference": {"observation": seen.obs_id, "sha256": seen.content_hash, "bytes": size}}
-    return inert.observation(seen, body=inert.inert_json(kept), tied=tied, reference=True)
-
-
-def _shown(seen: SeenObservation) -> Any:
-    """What it says; each passage of a policy search under the id that it is cited by, without what only code needs."""
-    rows = seen.content.get("passages") if seen.source == "search_policy" and isinstance(seen.content, dict) else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        return seen.content
-    passages = [{**_told(row), "id": f"{seen.obs_id}.{n}"} for n, row in enumerate(rows, start=1)]
-    return {**seen.content, "passages": passages}
-
-
-def _told(passage: Json) -> Json:
-    return {name: value for name, value in passage.items() if name not in UNTOLD}
-
-
-def compacted(told: Told, writes: tuple[SeenWrite, ...]) -> ShownTurn:
-    """The turn in one line: what came of each call, what it changed, who decided, and the ids to cite all of it by.
-
-    What a customer wrote stays as it is.
-    """
-    calls = [_kept_call(one, writes) for one in told.calls]
-    beside = [_kept(seen) for seen in told.beside if seen.kind != MESSAGE]
-    content = {**({"calls": calls} if calls else {}), **({"beside": beside} if beside else {})}
-    lines = [inert.tag("compacted", [("turn", told.number)], content)] if content else []
-    return ShownTurn(number=told.number, notes=(*lines, *(_note(seen) for seen in told.messages)))
-
-
-def _kept_call(one: Answered, writes: tuple[SeenWrite, ...]) -> Json:
-    made = [_write(w) for w in writes if w.call_id == one.call.call_id]
-    call = {"call": one.call.call_id, "tool": one.call.tool, "args": digests.brief(one.call.args, MAX_ASKED_BYTES)}
-    answer: Json = {"unanswered": True} if one.seen is None else _kept(one.seen)
-    told = {name: value for name, value in answer.items() if name != "source" or value != one.call.tool}
-    return {**call, **told, **({"writes": made} if made else {})}
-
-
-def _kept(seen: SeenObservation) -> Json:
-    told = digests.handles(seen.source, _shown(seen), MAX_KEPT_BYTES)
-    return {
-        "observation": seen.obs_id, "source": seen.source, "kind": seen.kind, "sha256": seen.content_hash, "told": told,
-    }  # fmt: skip
-
-
-def _write(write: SeenWrite) -> Json:
-    return {
-        "state": write.state, "refund_id": write.refund_id, "payment_id": write.payment_id,
-        "order_id": write.order_id, "amount": write.amount.wire(), "approval_id": write.approval_id,
-        "action_hash": write.action_hash,
-    }  # fmt: skip
-
-
 # --- the room -----------------------------------------------------------------------------------------------------
 
 
@@ -238,9 +127,9 @@ class _Fitted:
     """
 
     def __init__(self, run: RunState, told: tuple[Told, ...], room: Room) -> None:
-        self._told, self._room, self._writes = told, room, run.writes
-        self._whole = [whole(one) for one in told]
-        self._wholes = _sums([sizes.of_turn(turn) for turn in self._whole])
+        self._told, self._room = told, room
+        self._turns = [Turn(one, run.writes, remember=len(told) > FEW) for one in told]
+        self._wholes = _sums([turn.size for turn in self._turns])
         self.dropped = self.tail = 0
         self._until = COMPACT_AT
 
@@ -249,22 +138,28 @@ class _Fitted:
         """Whether the newest turn is shown whole, or what there is fits without any."""
         return self.tail < len(self._told) or (not self._told and self._fits(0))
 
+    @property
+    def estimate(self) -> int:
+        """Tokens of the prompt that shows all this, once `turns` found the bounds."""
+        return self._estimate(len(self._told))
+
     def turns(self) -> tuple[ShownTurn, ...]:
         if self._share(len(self._told)) <= COMPACT_AT:
-            return tuple(self._whole)
+            return tuple(turn.whole for turn in self._turns)
         for upto in range(1, len(self._told) + 1):
             self._make_room(upto)
-        return (*self._left_out(), *self._shorts[self.dropped : self.tail], *self._whole[self.tail :])
+        pairs = zip(self._turns[self.dropped : self.tail], self._shorts[self.dropped : self.tail], strict=True)
+        short = (line or turn.whole for turn, (line, _) in pairs)
+        return (*self._left_out(), *short, *(turn.whole for turn in self._turns[self.tail :]))
 
     @cached_property
-    def _shorts(self) -> list[ShownTurn]:
-        """Every turn compacted, unless that would be no shorter."""
-        pairs = [(compacted(told, self._writes), turn) for told, turn in zip(self._told, self._whole, strict=True)]
-        return [short if sizes.of_turn(short) < sizes.of_turn(turn) else turn for short, turn in pairs]
+    def _shorts(self) -> list[tuple[ShownTurn | None, int]]:
+        """Every turn compacted, unless that would be no shorter, and its size."""
+        return [turn.in_short() for turn in self._turns]
 
     @cached_property
     def _short_sums(self) -> list[int]:
-        return _sums([sizes.of_turn(turn) for turn in self._shorts])
+        return _sums([size for _, size in self._shorts])
 
     def _make_room(self, upto: int) -> None:
         """The bounds of the prompt that showed the first `upto` turns."""
@@ -305,7 +200,13 @@ class _Fitted:
 
     def _newest_message_in(self, upto: int) -> int:
         """The index of the turn in which the customer's newest message came; -1: he wrote none."""
-        return next((i for i in reversed(range(upto)) if self._told[i].messages), -1)
+        return self._newest_messages[upto]
+
+    @cached_property
+    def _newest_messages(self) -> list[int]:
+        """Of the first 0, 1, 2 … turns."""
+        written = (index if told.messages else -1 for index, told in enumerate(self._told))
+        return [-1, *accumulate(written, max)]
 
     def _size_of_newest_message(self, upto: int) -> int:
         """Where the turn that it came in is left out: then it stands by itself."""
@@ -315,34 +216,28 @@ class _Fitted:
     @cached_property
     def _message_sizes(self) -> list[int]:
         """Of the last message in each turn, 0 where there is none."""
-        return [sizes.of_turn(_beside(told.messages[-1:])) for told in self._told]
+        return [sizes.of_turn(beside(told.messages[-1:])) for told in self._told]
 
     @property
     def _omitted(self) -> ShownTurn:
         """In place of what was left out: how much it was."""
-        gone = self._told[: self.dropped]
-        count = {
-            "turns_left_out": sum(1 for told in gone if told.number),
-            "observations_left_out": sum(len(told.observations) for told in gone),
-        }
+        turns, observations = self._counts[self.dropped]
+        count = {"turns_left_out": turns, "observations_left_out": observations}
         return ShownTurn(number=0, notes=(inert.tag("omitted", [], count),))
+
+    @cached_property
+    def _counts(self) -> list[tuple[int, int]]:
+        """How many turns of a model, and observations, the first 0, 1, 2 … turns are."""
+        turns = _sums([int(told.number != 0) for told in self._told])
+        return list(zip(turns, _sums([len(told.observations) for told in self._told]), strict=True))
 
     def _left_out(self) -> tuple[ShownTurn, ...]:
         """What stands for the turns left out, with the customer's newest message if it was among them."""
         if not self.dropped:
             return ()
         index = self._newest_message_in(len(self._told))
-        apart = (_beside(self._told[index].messages[-1:]),) if 0 <= index < self.dropped else ()
+        apart = (beside(self._told[index].messages[-1:]),) if 0 <= index < self.dropped else ()
         return (self._omitted, *apart)
-
-
-def _beside(seen: tuple[SeenObservation, ...]) -> ShownTurn:
-    return ShownTurn(number=0, notes=tuple(_note(one) for one in seen))
-
-
-def _beside_in_short(seen: tuple[SeenObservation, ...]) -> ShownTurn:
-    content = {"beside": [_kept(one) for one in seen]}
-    return ShownTurn(number=0, notes=(inert.tag("compacted", [("turn", 0)], content),))
 
 
 def _sums(values: list[int]) -> list[int]:

@@ -456,6 +456,11 @@ class RunState:
     """The size a provider's refusal taught this run's prompts to keep within; None: the configured window."""
     turn_requests: int = 0
     """Requests made to providers for the turn that is not there yet."""
+    last_seq: int = 0
+    chain_head: str = ""
+    """Where its record of events stood; for the store alone."""
+    versions: Json = field(default_factory=dict)
+    """What its row keeps of the versions it was worked on with; for the store alone."""
 
     @property
     def confirmed(self) -> tuple[SeenWrite, ...]:

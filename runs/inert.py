@@ -30,6 +30,7 @@ FORMS = (
 UNANSWERED = "no result of this call is recorded: it proves nothing, neither that it was done nor that it was not"
 
 _DOUBTFUL = re.compile(r"[<>&\x7f]|[^\x00-\x7f]")
+_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(", ", ": ")).encode
 _POLICY_FIELDS = ("doc", "version", "section")
 Pairs = Iterable[tuple[str, object]]
 
@@ -95,8 +96,7 @@ def _attributes(pairs: Pairs) -> str:
 
 def inert_json(value: object) -> str:
     """One line of JSON with sorted keys in which markup, line separators and invisible characters are escapes."""
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(", ", ": "))
-    return _DOUBTFUL.sub(_inert_match, text)
+    return _DOUBTFUL.sub(_inert_match, _encode(value))
 
 
 def _inert_match(found: re.Match[str]) -> str:

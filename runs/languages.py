@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 from runs.contracts import SeenObservation
 
@@ -88,6 +89,7 @@ def told(text: str) -> str | None:
     return _of(text[:MAX_READ])
 
 
+@lru_cache(maxsize=64)
 def _of(text: str) -> str | None:
     if (script := _script(text)) is not None:
         return script

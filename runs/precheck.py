@@ -67,6 +67,15 @@ def for_approval(run: RunState) -> tuple[str, ...]:
 
 def phrases(given: Lists, kind: str) -> tuple[str, ...]:
     """Every phrase of a kind that counts: of each language the given list, or the shipped one where none is given."""
+    return _phrases(given, kind) if given else _shipped(kind)
+
+
+@lru_cache(maxsize=4)
+def _shipped(kind: str) -> tuple[str, ...]:
+    return _phrases({}, kind)
+
+
+def _phrases(given: Lists, kind: str) -> tuple[str, ...]:
     counted: list[str] = []
     for language in sorted({*SHIPPED, *given}):
         own = getattr(given[language], kind) if language in given else None

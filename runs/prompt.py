@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
+
+import orjson
 
 from agentsite.canonical import sha256
 from agentsite.tenants.profiles import WriteGrant
@@ -95,23 +98,30 @@ def build_prompt(
     By the run's own calibration it comes to at most `window_tokens`, unless it says that it does not fit; where it must
     be shortened, `tail_tokens` of the newest turns stay whole as long as they can.
     """
-    system, goal, snapshot = _system(run, tools), _goal(run), _snapshot_layer(run)
+    schemas = tuple(orjson.dumps(_schema(tool)) for tool in tools)
+    system, goal, snapshot = _system(RULES, _name(run.tenant_id), schemas), _goal(run), _snapshot_layer(run)
     fixed = sizes.of_fixed(system=system, goal=goal, snapshot=snapshot, tools=tools)
     room = compaction.Room(fixed=fixed, window_tokens=window_tokens, tail_tokens=tail_tokens, ratio=sizes.ratio(run))
-    turns = compaction.history(run, room)
-    estimate = fixed + sum(sizes.of_turn(turn) for turn in turns)
+    turns, estimate = compaction.history(run, room)
     said = [system, goal, *(piece for turn in turns for piece in turn.pieces), snapshot]
     return Prompt(
         system=system, goal=goal, turns=turns, snapshot=snapshot, tools=tools, version=VERSION,
-        template_hash=TEMPLATE_HASH, hash=sha256(said), tools_hash=sha256([_schema(tool) for tool in tools]),
+        template_hash=TEMPLATE_HASH, hash=sha256(said), tools_hash=_hash_of(schemas),
         estimate=estimate, fits=room.holds(estimate),
     )  # fmt: skip
 
 
-def _system(run: RunState, tools: tuple[ToolSchema, ...]) -> str:
-    rules = RULES.replace("{tenant}", _name(run.tenant_id))
-    schemas = _lines(inert_json(_schema(t)) for t in tools) or "none"
-    return f"{HEADINGS[0]}\n{rules}\n\n{HEADINGS[1]}\n{schemas}"
+@lru_cache(maxsize=64)
+def _system(rules: str, tenant: str, schemas: tuple[bytes, ...]) -> str:
+    """Layers 1 and 2, which most runs of a tenant share; the tools' schemas as JSON."""
+    rules = rules.replace("{tenant}", tenant)
+    shown = _lines(inert_json(orjson.loads(schema)) for schema in schemas) or "none"
+    return f"{HEADINGS[0]}\n{rules}\n\n{HEADINGS[1]}\n{shown}"
+
+
+@lru_cache(maxsize=64)
+def _hash_of(schemas: tuple[bytes, ...]) -> str:
+    return sha256([orjson.loads(schema) for schema in schemas])
 
 
 def _goal(run: RunState) -> str:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db.models import Q
-
-from agentsite import dbtime
+from agentsite import dbtime, statements
 from runs import prompt as prompts
 from runs.inference import gateway
 from runs.models import Qualification
 from tools import registry
 
 MANUAL_DAYS = 30
+HOLDS = (
+    "SELECT id FROM runs_qualification WHERE agent = %s AND provider = %s AND origin = %s AND requested_model = %s "
+    "AND answered_model = %s AND prompt_hash = %s AND tools_hash = %s AND NOT revoked "
+    "AND (ends_at IS NULL OR ends_at > {now}) AND kind <> %s ORDER BY id DESC LIMIT 1"
+)
 
 
 def find(agent: str, route: str, answered_model: str, *, manual_allowed: bool = True) -> int | None:
     """The id of a qualification that covers this exact route, answer, prompt and write schemas now; else None."""
     provider, _, model = route.partition(":")
-    rows = Qualification.objects.filter(
-        Q(ends_at__isnull=True) | Q(ends_at__gt=dbtime.now()),
-        agent=agent, provider=provider, origin=gateway.origin(route), requested_model=model,
-        answered_model=answered_model, prompt_hash=prompts.template_hash(), tools_hash=tools_hash(agent),
-        revoked=False,
-    )  # fmt: skip
-    if not manual_allowed:
-        rows = rows.exclude(kind="manual")
-    return rows.order_by("-id").values_list("id", flat=True).first()
+    of = [agent, provider, gateway.origin(route), model, answered_model, prompts.template_hash(), tools_hash(agent)]
+    with statements.cursor() as cursor:
+        cursor.execute(HOLDS.format(now=dbtime.now_sql()), [*of, "" if manual_allowed else "manual"])
+        row = cursor.fetchone()
+    return int(row[0]) if row else None
 
 
 def tools_hash(agent: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -35,6 +35,7 @@ PROBED_S = 1.0
 MAX_KNOWN = 10_000
 MAX_SHOWN = 100
 MAX_ACCOUNT = 400
+STANDS = "SELECT failures, opened_at, open_until, {now} FROM tools_breaker WHERE dependency = %s AND account = %s"
 END_OF_PLACE = re.compile(r"[/?#]")
 
 T = TypeVar("T")
@@ -84,6 +85,15 @@ def cool_s(failures: int) -> float:
     site = env.read()
     beyond = min(max(0, failures - site.BREAKER_FAILURES), 32)
     return min(site.BREAKER_COOL_S * 2.0**beyond, site.BREAKER_MAX_COOL_S)
+
+
+class _Row(NamedTuple):
+    """A breaker's row at one moment."""
+
+    failures: int
+    opened_at: datetime | None
+    open_until: datetime | None
+    now: datetime | None
 
 
 # --- asking --------------------------------------------------------------------------------------------------
@@ -230,19 +240,25 @@ def _mine(permit: Permit) -> QuerySet[Breaker]:
     return _rows(permit).filter(probe_token=permit.token)
 
 
-def _row(permit: Permit) -> Breaker | None:
+def _row(permit: Permit) -> _Row | None:
     """The row as it is now; remembered for a moment where it is closed."""
-    row = _rows(permit).annotate(now=Later(0)).first()
-    if row is None or row.open_until is None:
-        _remember(permit, row.failures if row else 0)
-    return row
+    with connection.cursor() as cursor:
+        cursor.execute(STANDS.format(now=dbtime.now_sql()), [permit.dependency, permit.account])
+        row = cursor.fetchone()
+    if row is None:
+        _remember(permit, 0)
+        return None
+    found = _Row(row[0], dbtime.moment(row[1]), dbtime.moment(row[2]), dbtime.moment(row[3]))
+    if found.open_until is None:
+        _remember(permit, found.failures)
+    return found
 
 
 def _asked(permit: Permit, look_up: bool, lease_s: float) -> Permit | Open:
     row = _row(permit)
-    if row is None or row.open_until is None:
+    if row is None or row.open_until is None or row.now is None:
         return Permit(dependency=permit.dependency, account=permit.account, failures=row.failures if row else 0)
-    now: datetime = row.now  # type: ignore[attr-defined]
+    now = row.now
     cools = cool_s(row.failures)
     left_s = _left_s(row.open_until, now)
     if look_up and row.opened_at is not None:

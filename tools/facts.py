@@ -8,10 +8,13 @@ the business system's breaker first (M59), in the calling thread: the threads th
 from __future__ import annotations
 
 import contextvars
+import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import ParamSpec, Self, TypeVar
+from functools import lru_cache
+from typing import Any, ParamSpec, Self, TypeVar
 
 import stamina
 from pydantic import SecretStr
@@ -25,6 +28,8 @@ from tools.errors import BadAnswer, NotFound, ReadCancelled, ReadFailed, Upstrea
 MAX_WAIT_S = 1.0
 GRACE_S = 0.5
 LOOK_S = 1.0
+MAX_IDLE = 16
+"""Pools that are kept for the next steps, of each size."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -92,6 +97,27 @@ def read_facts(
         )
 
 
+def _borrow(threads: int) -> ThreadPoolExecutor:
+    """Idle threads of an earlier step of this process, or new ones: to begin them costs more than many a read."""
+    try:
+        return _idle(os.getpid(), threads).pop()
+    except IndexError:
+        return ThreadPoolExecutor(threads, thread_name_prefix="read")
+
+
+def _give_back(pool: ThreadPoolExecutor, threads: int) -> None:
+    if len(idle := _idle(os.getpid(), threads)) < MAX_IDLE:
+        idle.append(pool)
+    else:
+        pool.shutdown(wait=False)
+
+
+@lru_cache(maxsize=4)
+def _idle(pid: int, threads: int) -> deque[ThreadPoolExecutor]:
+    """Pools of this process; a fork takes no threads along."""
+    return deque()
+
+
 class Parallel:
     """A few threads for one step, and the last fence of its calls: one that is stuck is left behind, not waited for.
 
@@ -99,7 +125,7 @@ class Parallel:
     """
 
     def __init__(self, threads: int, *, within_s: float, cancelled: Callable[[], bool] | None = None) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
+        self._threads, self._pool, self._started = threads, _borrow(threads), list[Future[Any]]()
         self._ends_at = clock.monotonic() + within_s + GRACE_S
         self._asks, self._over = cancelled, False
 
@@ -107,12 +133,17 @@ class Parallel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if all(one.done() for one in self._started):
+            _give_back(self._pool, self._threads)
+        else:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def start(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Runs the call beside the others, with this thread's log context."""
         context = contextvars.copy_context()
-        return self._pool.submit(lambda: context.run(call, *args, **kwargs))
+        future = self._pool.submit(lambda: context.run(call, *args, **kwargs))
+        self._started.append(future)
+        return future
 
     def result(self, future: Future[T]) -> T:
         """What the call returned or raised; UpstreamUnavailable where its time is over, ReadCancelled where nobody

@@ -233,7 +233,13 @@ def _plain(schema: Json) -> Json:
 
 def tools_hash(names: Iterable[str]) -> str:
     """`sha256:…` over names, versions and schemas of a tool list, whatever its order. Raises UnknownTool."""
-    return sha256([{"version": entry(name).version, "schema": _schema(entry(name))} for name in sorted(set(names))])
+    return _hash_of(tuple(entry(name) for name in sorted(set(names))))
+
+
+@lru_cache(maxsize=256)
+def _hash_of(tools: tuple[ToolEntry, ...]) -> str:
+    """Asked for at each turn and at each release, of entries that no process changes."""
+    return sha256([{"version": tool.version, "schema": _schema(tool)} for tool in tools])
 
 
 def check_profile(profile: Profile) -> list[str]:

@@ -42,15 +42,19 @@ class ServiceError(RuntimeError):
 
 
 class _Server(abc.ABC):
-    """One server process with a folder of its own. `close` removes the folder; `stop` and `kill` keep what is in it."""
+    """One server process with a folder of its own. `close` removes the folder; `stop` and `kill` keep what is in it.
+
+    also_on: a further address of this machine to listen on, with the same port; none: loopback alone.
+    """
 
     name: ClassVar[str]
     stop_signal: ClassVar[signal.Signals]
     abort_signal: ClassVar[signal.Signals]
     """Stops the server at once, children included; also sent when the parent dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, also_on: str | None = None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._also_on = also_on
         self._owner = os.getpid()
         self._account = _unprivileged_account() if self._drops_root() else None
         self.folder = _make_folder(f"agentsite-{self.name}-")
@@ -204,8 +208,8 @@ class Postgres(_Server):
     stop_signal = signal.SIGINT  # "fast": ends sessions, writes a checkpoint
     abort_signal = signal.SIGQUIT  # "immediate": ends every backend, writes nothing
 
-    def __init__(self, *, durable: bool = True, bindir: Path | None = None) -> None:
-        super().__init__()
+    def __init__(self, *, durable: bool = True, bindir: Path | None = None, also_on: str | None = None) -> None:
+        super().__init__(also_on)
         self._durable = durable
         self._password = secrets.token_urlsafe(16)
         self._bindir = self._reachable(bindir or postgres_bindir())
@@ -236,7 +240,7 @@ class Postgres(_Server):
 
     def _command(self) -> list[str]:
         settings = {
-            "listen_addresses": HOST,
+            "listen_addresses": ",".join(filter(None, (HOST, self._also_on))),
             "port": str(self.port),
             "unix_socket_directories": str(self._socket),
             "max_connections": "300",
@@ -270,6 +274,9 @@ class Postgres(_Server):
         secret.unlink()
         if code != 0:
             raise ServiceError(f"initdb failed with exit code {code}: {self._log_tail()}")
+        if self._also_on is not None:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet scram-sha-256\n")
 
     def _reachable(self, bindir: Path) -> Path:
         """`bindir`, or a copy where the account that runs it may not come (a wheel in root's home)."""
@@ -312,8 +319,8 @@ class Redis(_Server):
     stop_signal = signal.SIGTERM
     abort_signal = signal.SIGKILL
 
-    def __init__(self, *, binary: Path | None = None) -> None:
-        super().__init__()
+    def __init__(self, *, binary: Path | None = None, also_on: str | None = None) -> None:
+        super().__init__(also_on)
         self._binary = binary or redis_binary()
 
     @property
@@ -327,6 +334,7 @@ class Redis(_Server):
             str(self.port),
             "--bind",
             HOST,
+            *([self._also_on, "--protected-mode", "no"] if self._also_on else []),
             "--save",
             "",
             "--appendonly",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -9,11 +11,16 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from knox.models import AbstractAuthToken
 
-from agentsite import redaction
-from agentsite.tenants import profiles
+from agentsite import redaction, statements
+from agentsite.tenants import glance, profiles
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractUser as User
+
+IN_FORCE = (
+    "SELECT CAST(document AS text) FROM tenants_agentprofile WHERE tenant_id = %s AND agent = %s "
+    "ORDER BY revision DESC LIMIT 1"
+)
 
 
 class Site(models.Model):
@@ -180,13 +187,33 @@ def visible_tenants(user: User) -> set[str] | None:
 
 def current_profile(tenant_id: str, agent: str = "refunds") -> profiles.Profile | None:
     """The profile in force for runs to come, or None where the tenant has no such agent."""
-    row = AgentProfile.objects.filter(tenant_id=tenant_id, agent=agent).order_by("-revision").first()
-    return parsed(row.document) if row else None
+    return glance.looked(("profile", tenant_id, agent), partial(_in_force, tenant_id, agent))
+
+
+def _in_force(tenant_id: str, agent: str) -> profiles.Profile | None:
+    with statements.cursor() as cursor:
+        cursor.execute(IN_FORCE, [tenant_id, agent])
+        row = cursor.fetchone()
+    return of_text(row[0]) if row else None
+
+
+def of_text(document: str) -> profiles.Profile:
+    """As `parsed`, of the stored text; one text is read once. Raises pydantic.ValidationError."""
+    return _known(_read(document))
+
+
+@lru_cache(maxsize=1024)
+def _read(document: str) -> profiles.Profile:
+    """By its text: which revision is in force is asked each time, what it says is read once."""
+    return profiles.parse(json.loads(document))
 
 
 def parsed(document: Any) -> profiles.Profile:
     """A stored profile; from now on this process knows the secrets that it names. Raises pydantic.ValidationError."""
-    profile = profiles.parse(document)
+    return _known(profiles.parse(document))
+
+
+def _known(profile: profiles.Profile) -> profiles.Profile:
     commerce = profile.commerce
     named = (commerce.read_token_env, commerce.write_token_env) if commerce is not None else ()
     outside = (profile.webhook_secret_env, profile.notify.webhook_env)

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Value
 from django.db.models.functions import Coalesce
 
-from agentsite import dbtime, telemetry
+from agentsite import dbtime, statements, telemetry
 from agentsite.tenants.models import Site, Tenant, visible_tenants
 from agentsite.text import storable
 
@@ -25,6 +25,12 @@ SITE = 1
 HOLD_S, MAX_HOLD_S = 5.0, 60.0
 MAX_REASON = 500
 MAX_SHOWN = 50
+STOPPED = "SELECT paused_at FROM tenants_site WHERE id = %s AND paused"
+STOPPED_ALSO = (
+    "SELECT paused_at FROM tenants_site WHERE id = %s AND paused "
+    "UNION ALL SELECT paused_at FROM tenants_tenant WHERE id = %s AND paused "
+    "UNION ALL SELECT fence_demanded_at FROM tenants_site WHERE id = 1 AND fence_demanded_at IS NOT NULL"
+)
 TICK, OLDEST = timedelta(microseconds=1), datetime.min.replace(tzinfo=UTC)
 
 
@@ -66,10 +72,10 @@ def hold_s(tenant_id: str | None = None) -> float | None:
 
     A quarter of the time it has stood still, so from 5 s growing to a minute. A demanded fence stops no model call.
     """
-    rows = list(Site.objects.filter(pk=SITE, paused=True).values_list("paused_at", flat=True))
-    if tenant_id is not None:
-        rows += Tenant.objects.filter(pk=tenant_id, paused=True).values_list("paused_at", flat=True)
-        rows += Site.objects.filter(pk=SITE).exclude(fence_demanded_at=None).values_list("fence_demanded_at", flat=True)
+    sql, params = (STOPPED, []) if tenant_id is None else (STOPPED_ALSO, [tenant_id])
+    with statements.cursor() as cursor:
+        cursor.execute(sql, [SITE, *params])
+        rows = [dbtime.moment(row[0]) for row in cursor.fetchall()]
     if not rows:
         return None
     now = dbtime.now()
@@ -105,8 +111,10 @@ def may_stop_site(user: User) -> bool:
 
 def fence() -> tuple[datetime | None, datetime | None]:
     """(when the site was last fenced, since when a fence is demanded), both by the database's clock."""
-    found = Site.objects.filter(pk=SITE).values_list("fenced_at", "fence_demanded_at").first()
-    return found or (None, None)
+    with statements.cursor() as cursor:
+        cursor.execute("SELECT fenced_at, fence_demanded_at FROM tenants_site WHERE id = %s", [SITE])
+        fenced_at, demanded_at = cursor.fetchone() or (None, None)
+    return dbtime.moment(fenced_at), dbtime.moment(demanded_at)
 
 
 def demand_fence() -> bool:

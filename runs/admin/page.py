@@ -15,6 +15,7 @@ from runs import budgets, reply, store
 from runs.admin import shadow, spans, waterfall, wording
 from runs.models import (
     LIVE_VALUES,
+    Archive,
     Draft,
     Event,
     Feedback,
@@ -104,6 +105,7 @@ def build(run: Run) -> dict[str, Any]:
         "feedback": Feedback.objects.filter(run=run).first(),
         "webhooks": list(Webhook.objects.filter(run=run).defer("body").order_by("seq")[:MAX_WEBHOOKS]),
         "lives": lives(run), "stamp": stamp(run), "standing": list(wording.standing(run)), "shadow": _shadow(run),
+        "archive": Archive.objects.filter(run=run).first(),
     }  # fmt: skip
     return shown | _waterfall(run, shown, newest, [t.turn for t in shown["turns"]])
 

@@ -17,7 +17,7 @@ from agentsite.refusals import Refusal
 from runs.api import auth
 from runs.api.views import ApiView
 from runs.attachments import OCTETS, SAFE
-from runs.models import Attachment, Run
+from runs.models import Archive, Attachment, Run
 
 ALONE = "default-src 'none'; sandbox; frame-ancestors 'none'"
 
@@ -32,7 +32,9 @@ def find(run: Run, file_id: str) -> Attachment | None:
 
 
 def handed_out(row: Attachment) -> HttpResponse:
-    """The file as a download. Raises Refusal 410 where its content was erased."""
+    """The file as a download. Raises Refusal 410 where its content was erased, or lies in an archive."""
+    if row.content is None and Archive.objects.filter(run_id=row.run_id).exclude(conversation_key="").exists():
+        raise Refusal(410, "archived", "The file is in an archive.", "It can be had again once its run was restored.")
     if row.content is None:
         raise Refusal(410, "erased", "The file was erased.", "Its name, size and hash are all that is kept.")
     kind = row.media_type if row.media_type in SAFE else OCTETS

@@ -55,7 +55,7 @@ WORDS = {
     403: "Not allowed: a scope or permission is missing, or more is asked than is granted.",
     404: "Unknown, or another tenant's: the answer is the same.",
     409: "The state of things does not allow it any more.",
-    410: "It was here and was erased.",
+    410: "It was here and was erased, or lies in an archive.",
     413: "The body is larger than 40 MB.",
     415: "The body is not application/json.",
     422: "Well formed, and against what was said before.",

@@ -185,6 +185,11 @@ def run(row: Run, *, link: bool = True) -> Json:
     return runs([row], link=link)[0]
 
 
+def first(row: Run) -> Json:
+    """The same of a run without files that was made just now, for whoever made it: nothing else is asked for."""
+    return _run(row, None, [], [], store.first_story(row)).model_dump()
+
+
 def runs(rows: list[Run], *, link: bool = True) -> list[Json]:
     """Runs as the contract shows them, with one query for all their approvals and one for all their writes.
 
@@ -196,7 +201,10 @@ def runs(rows: list[Run], *, link: bool = True) -> list[Json]:
     for write in Write.objects.filter(run_id__in=ids).order_by("intent_at", "key"):
         writes[write.run_id].append(write)
     files = _attachments(ids)
-    shown = [_run(row, approvals.get(row.id), writes[row.id], files[row.id]).model_dump() for row in rows]
+    shown = [
+        _run(row, approvals.get(row.id), writes[row.id], files[row.id], store.story(str(row.id))).model_dump()
+        for row in rows
+    ]
     return shown if link else [{**one, "customer_url": None} for one in shown]
 
 
@@ -218,14 +226,16 @@ def _attachments(run_ids: list[Any]) -> dict[Any, list[AttachmentView]]:
     return found
 
 
-def _run(row: Run, approval: Approval | None, writes: list[Write], files: list[AttachmentView]) -> RunView:
+def _run(
+    row: Run, approval: Approval | None, writes: list[Write], files: list[AttachmentView], story: reply.Story
+) -> RunView:  # fmt: skip
     run_id = str(row.id)
     return RunView(
         run_id=run_id, request_id=row.request_id, trace_id=row.trace_id, tenant_id=row.tenant_id, agent=row.agent,
         status=row.status, waiting_for=row.waiting_for, version=row.version, outcome=row.outcome, reason=row.reason,
         contract=_contract(row), usage=_usage(row), pending_action=_action(row.pending_action),
         approval=_approval(approval), writes=[_write(w) for w in writes], verification=row.verification,
-        versions=_versions(row), customer_message=reply.customer_message(store.story(run_id)), reply=row.reply,
+        versions=_versions(row), customer_message=reply.customer_message(story), reply=row.reply,
         customer_url=links.url(row.id, row.created_at), attachments=files, created_at=clock.rfc3339(row.created_at),
         updated_at=clock.rfc3339(row.updated_at), completed_at=_moment(row.completed_at),
     )  # fmt: skip

@@ -60,7 +60,10 @@ class ApiView(APIView):
 
 
 def _shown(row: Run, caller: auth.Caller, *, status: int = 200, **headers: str) -> Response:
-    body = serial.run(row, link=caller.writes)
+    return _told(serial.run(row, link=caller.writes), status, **headers)
+
+
+def _told(body: Json, status: int, **headers: str) -> Response:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(body, status=status, headers={**HEADERS, "ETag": _etag(body), **named})
 
@@ -87,18 +90,19 @@ class RunsView(ApiView):
     def post(self, request: Request) -> Response:
         """Admit a run: 202 for a new one, 200 with the run as it is now for the same request again."""
         caller = auth.client(request)
-        body: Any = request.data
-        wanted = bodies.parse(RunRequest, body)
+        raw: Any = request.data
+        wanted = bodies.parse(RunRequest, raw)
         bodies.check_idempotency_key(request.headers.get("Idempotency-Key"), wanted.request_id)
         created = admission.admit(
-            tenant_id=caller.tenant_id, created_by=caller.by, request=wanted, raw_body=body,
+            tenant_id=caller.tenant_id, created_by=caller.by, request=wanted, raw_body=raw,
             trace_id=_trace_id(request),
         )  # fmt: skip
-        row = Run.objects.get(id=created.run_id)
         place = _location(created.run_id)
-        if created.new:
-            return _shown(row, caller, status=202, Location=place, Retry_After=str(RETRY_AFTER_S))
-        return _shown(row, caller, Location=place, Idempotency_Replayed="true")
+        if created.row is None:
+            row = Run.objects.get(id=created.run_id)
+            return _shown(row, caller, Location=place, Idempotency_Replayed="true")
+        body = serial.run(created.row) if wanted.attachments else serial.first(created.row)
+        return _told(body, 202, Location=place, Retry_After=str(RETRY_AFTER_S))
 
     @extend_schema(
         operation_id="runs_list", responses=serial.RunPage,

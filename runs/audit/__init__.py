@@ -7,8 +7,9 @@ from runs.audit.exported import BadExport, verify_export
 from runs.audit.links import keys_of
 from runs.audit.logs import Logs, Unreadable, logs_here
 from runs.audit.values import Fault, Verdict
-from runs.audit.verifying import Asked, verify
+from runs.audit.verifying import Archives, Asked, BadArchived, verify
 
 __all__ = [
-    "Asked", "BadExport", "Fault", "Logs", "Unreadable", "Verdict", "keys_of", "logs_here", "verify", "verify_export",
+    "Archives", "Asked", "BadArchived", "BadExport", "Fault", "Logs", "Unreadable", "Verdict", "keys_of", "logs_here",
+    "verify", "verify_export",
 ]  # fmt: skip

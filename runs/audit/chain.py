@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runs.audit.links import Keys, sealed
+from runs.audit.links import Keys, noted, sealed
 from runs.audit.logs import Line
 from runs.audit.naming import Broken
 from runs.audit.values import Head, Link, Named
 from runs.states import TERMINAL
+from runs.store.archived import stays
 from runs.store.erasing import CONVERSATION, EVIDENCE, NO_CONVERSATION, NO_EVIDENCE, TOMBSTONE
 
 SPARED: dict[str, frozenset[str]] = {CONVERSATION: NO_CONVERSATION, EVIDENCE: NO_EVIDENCE}
@@ -31,6 +32,7 @@ class Checked:
 
     fault: Named | None
     erased: int
+    archived: int
     unspanned: int
     put_back: int
 
@@ -39,11 +41,12 @@ def check(head: Head, links: Sequence[Link], keys: Keys, lines: Sequence[Line], 
     """Check a run's rows, in the order of their numbers, with what the logs knew. `fenced_at`: RFC 3339, or empty."""
     whole, unspanned = _whole(head, links, keys)
     broken = Broken(head, links, keys, whole).name() if whole < len(links) else None
-    erased, unburied = _erasures(links[:whole], links, head, keys)
+    gone = _Gone(head, links, keys)
+    unburied = gone.first(links[:whole])
     logged, put_back = _logged(links, lines, fenced_at)
     found = [fault for fault in (broken, unburied, _cut(head, links), logged) if fault is not None]
     first = min(found, key=lambda fault: fault.seq) if found else _row(head, links)
-    return Checked(fault=first, erased=erased, unspanned=unspanned, put_back=put_back)
+    return Checked(fault=first, erased=gone.erased, archived=gone.archived, unspanned=unspanned, put_back=put_back)
 
 
 def _whole(head: Head, links: Sequence[Link], keys: Keys) -> tuple[int, int]:
@@ -61,21 +64,34 @@ def _whole(head: Head, links: Sequence[Link], keys: Keys) -> tuple[int, int]:
 # --- payloads ------------------------------------------------------------------------------------------------
 
 
-def _erasures(whole: Sequence[Link], links: Sequence[Link], head: Head, keys: Keys) -> tuple[int, Named | None]:
-    """(payloads that were erased, the first one that is gone or changed without an erasure)."""
-    tombs: dict[str, int] | None = None
-    erased = 0
-    for link in whole:
-        if link.payload == "whole":
-            continue
-        if link.payload == "changed":
-            return erased, Named(seq=link.seq, type=link.type, kind="changed", why="its payload is another one")
-        tombs = _tombs(links, head, keys) if tombs is None else tombs
-        if link.payload == "removed" or not _buried(link, tombs):
-            why = "no erasure took it"
-            return erased, Named(seq=link.seq, type=link.type, kind="payload removed", why=why)
-        erased += 1
-    return erased, None
+class _Gone:
+    """Payloads that are no longer in their rows: counts those that an erasure or an archive accounts for."""
+
+    def __init__(self, head: Head, links: Sequence[Link], keys: Keys) -> None:
+        self._head, self._links, self._keys = head, links, keys
+        self.erased = self.archived = 0
+
+    def first(self, whole: Sequence[Link]) -> Named | None:
+        """The first payload that is gone, or another one, without either."""
+        tombs, upto = None, 0
+        for link in (one for one in whole if one.payload != "whole"):
+            if tombs is None:
+                tombs, upto = _tombs(self._links, self._head, self._keys), _archived_upto(self._head, self._keys)
+            if link.payload == "changed":
+                return Named(seq=link.seq, type=link.type, kind="changed", why="its payload is another one")
+            if link.payload == "gone" and _buried(link, tombs):
+                self.erased += 1
+            elif link.payload == "gone" and link.seq <= upto and not stays(link.type):
+                self.archived += 1
+            else:
+                why = "no erasure took it" + (", and no archive" * (self._head.archive is not None))
+                return Named(seq=link.seq, type=link.type, kind="payload removed", why=why)
+        return None
+
+
+def _archived_upto(head: Head, keys: Keys) -> int:
+    """Up to which place payloads may lie in an archive, by a note that holds its seal."""
+    return head.archive.last_seq if head.archive is not None and noted(keys, head.run_id, head.archive) else 0
 
 
 def _tombs(links: Sequence[Link], head: Head, keys: Keys) -> dict[str, int]:

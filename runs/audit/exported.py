@@ -8,7 +8,7 @@ from typing import Any
 from agentsite.canonical import canonical_text
 from runs.audit.links import Keys, payload_state
 from runs.audit.logs import Logs
-from runs.audit.values import Head, Link, Verdict
+from runs.audit.values import Head, Link, Noted, Verdict
 from runs.audit.verifying import Audit
 
 
@@ -35,7 +35,15 @@ def _head(document: Any) -> Head:
         run_id=str(uuid.UUID(run["run_id"])), request_id=run["request_id"], tenant_id=run["tenant_id"],
         trace_id=run["trace_id"], agent=run["agent"], status=run["status"], reason=run["reason"],
         outcome=document["outcome"], last_seq=int(run["last_seq"]), chain_head=run["chain_head"],
+        archive=_noted(document.get("archive")),
     )  # fmt: skip
+
+
+def _noted(note: Any) -> Noted | None:
+    if note is None:
+        return None
+    words = {name: str(note[name]) for name in Noted._fields if name != "last_seq"}
+    return Noted(last_seq=int(note["last_seq"]), **words)
 
 
 def _link(event: Any) -> Link:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from agentsite.canonical import canonical_text
-from runs.audit.values import Link, Payload
+from runs.audit.values import Link, Noted, Payload
 
 Keys = Mapping[str, bytes]
 NOTHING = hashlib.sha256(b"null").hexdigest()
@@ -62,3 +62,14 @@ def sealed(keys: Keys, run_id: str, link: Link, *, seq: object, prev: str, mac: 
         return True
     older = mac_of(secret, run_id, link, seq=seq, prev=prev, spanned=False)
     return None if hmac.compare_digest(older.encode(), held) else False
+
+
+def noted(keys: Keys, run_id: str, note: Noted) -> bool:
+    """Whether the note of an archived run is one that a site with these keys signed."""
+    secret = keys.get(note.key_id)
+    if secret is None:
+        return False
+    told = f'{{"at":{_text(note.at)},"file":{_text(note.file)},"kind":"archive","last_seq":{note.last_seq},'
+    told += f'"run":"{run_id}","sha256":{_text(note.sha256)}}}'
+    made = hmac.digest(secret, told.encode("utf-8", "replace"), "sha256").hex()
+    return hmac.compare_digest(made.encode(), note.mac.encode("utf-8", "replace"))

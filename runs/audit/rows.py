@@ -17,14 +17,17 @@ from django.db.models.functions import Cast
 
 from agentsite import clock
 from runs.audit.links import payload_state
-from runs.audit.values import Head, Link
+from runs.audit.values import Head, Link, Noted
 from runs.models import Run
 
 BATCH = 200
 """Runs a statement."""
 CHUNK = 1000
 HEAD = ("request_id", "tenant_id", "trace_id", "agent", "status", "reason", "outcome", "last_seq", "chain_head")
+NOTE = Noted._fields
 PLAIN = ("seq", "type", "version", "span", "salt", "digest", "prev", "mac", "key_id")
+OWN = 1 + len(HEAD) + len(NOTE)
+"""Columns of the run's own."""
 TEXTS = ("at", "meta", "payload")
 """Read as text: a time that is none, or JSON that is none, is a finding and no error; and nothing is parsed."""
 
@@ -44,22 +47,31 @@ def batches(rows: QuerySet[Run], after: uuid.UUID | None) -> Iterator[tuple[uuid
 def read(rows: QuerySet[Run]) -> Iterator[tuple[Head, list[Link]]]:
     """Each run with its events in the order of their numbers, by id; payloads are looked at and not kept."""
     texts = {f"{name}_text": Cast(f"events__{name}", TextField()) for name in TEXTS}
-    columns = ("id", *HEAD, *(f"events__{name}" for name in PLAIN), *texts)
-    found = rows.order_by("id", "events__seq").annotate(**texts).values_list(*columns)
+    noted_at = {"noted_at": Cast("archive__at", TextField())}
+    note = ("noted_at" if name == "at" else f"archive__{name}" for name in NOTE)
+    columns = ("id", *HEAD, *note, *(f"events__{name}" for name in PLAIN), *texts)
+    found = rows.order_by("id", "events__seq").annotate(**texts, **noted_at).values_list(*columns)
     _read_any_text()
     for run_id, of_run in groupby(found.iterator(chunk_size=CHUNK), key=lambda row: row[0]):
-        first, *others = ((row[: 1 + len(HEAD)], _link(row)) for row in of_run)
-        told = dict(zip(HEAD, map(_plain, first[0][1:]), strict=True))
+        first, *others = ((row[:OWN], _link(row[OWN:])) for row in of_run)
+        told = dict(zip(HEAD, map(_plain, first[0][1:]), strict=False))
         told["last_seq"] = _whole(told["last_seq"])
-        head = Head(run_id=str(run_id), **told)
+        head = Head(run_id=str(run_id), **told, archive=_noted(first[0][1 + len(HEAD) :]))
         yield head, [link for _, link in (first, *others) if link is not None]
+
+
+def _noted(row: tuple[Any, ...]) -> Noted | None:
+    if row[0] is None:
+        return None
+    file, folder, sha256, last_seq, at, key_id, mac = map(_plain, row)
+    return Noted(file, folder, sha256, _whole(last_seq), _signed_time(at), key_id, mac)
 
 
 def _link(row: tuple[Any, ...]) -> Link | None:
     """None for the one row of a run that has no event."""
-    if row[1 + len(HEAD)] is None:
+    if row[0] is None:
         return None
-    seq, type_, version, span, salt, digest, prev, mac, key_id, at, meta, payload = map(_plain, row[1 + len(HEAD) :])
+    seq, type_, version, span, salt, digest, prev, mac, key_id, at, meta, payload = map(_plain, row)
     state = payload_state(payload, salt, digest)
     return Link(_whole(seq), type_, _signed_time(at), version, span, meta, digest, prev, mac, key_id, state)
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 Kind = Literal[
     "changed", "removed", "inserted", "reordered", "cut off at the tail", "payload removed", "unknown key",
-    "run row differs", "run removed",
+    "run row differs", "run removed", "archive not whole",
 ]  # fmt: skip
 Payload = Literal["whole", "gone", "changed", "removed"]
 
@@ -32,6 +32,18 @@ class Link(NamedTuple):
     payload: Payload
 
 
+class Noted(NamedTuple):
+    """The note of an archived run as it is stored, `at` in the form that is signed."""
+
+    file: str
+    folder: str
+    sha256: str
+    last_seq: int
+    at: str
+    key_id: str
+    mac: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """What a run's own row says of itself."""
@@ -46,6 +58,7 @@ class Head:
     outcome: str | None
     last_seq: int
     chain_head: str
+    archive: Noted | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +96,15 @@ class Named:
 class Verdict:
     """What an audit found. `known` runs stand in a log outside; lines that were `put_back` are older than a fence.
 
-    `unspanned` events were written before the chain covered the span. Of the faults a bounded number is kept.
+    `unspanned` events were written before the chain covered the span. Payloads that are `archived` lie in files; those
+    `read_back` were looked at there. Of the faults a bounded number is kept.
     """
 
     runs: int = 0
     events: int = 0
     erased: int = 0
+    archived: int = 0
+    read_back: int = 0
     unspanned: int = 0
     known: int = 0
     unknown: int = 0
@@ -108,7 +124,8 @@ class Verdict:
         """Counts, and the faults; `last` is the id of the last run that was looked at."""
         return {
             "whole": self.whole, "runs": self.runs, "events": self.events, "erased": self.erased,
-            "unspanned": self.unspanned, "known": self.known, "unknown": self.unknown, "put_back": self.put_back,
-            "lines": self.lines, "unread": self.unread, "logs": list(self.logs), "last": self.last,
-            "faulty": self.faulty, "faults": [fault.wire() for fault in self.faults],
+            "archived": self.archived, "read_back": self.read_back, "unspanned": self.unspanned, "known": self.known,
+            "unknown": self.unknown, "put_back": self.put_back, "lines": self.lines, "unread": self.unread,
+            "logs": list(self.logs), "last": self.last, "faulty": self.faulty,
+            "faults": [fault.wire() for fault in self.faults],
         }  # fmt: skip

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
 from runs.audit import rows
 from runs.audit.chain import check
-from runs.audit.links import Keys
+from runs.audit.links import Keys, payload_state
 from runs.audit.logs import Line, Logs
 from runs.audit.values import Fault, Head, Link, Named, Verdict
 from runs.models import Run
@@ -32,9 +32,21 @@ class Asked:
     after: uuid.UUID | None = None
 
 
-def verify(asked: Asked, keys: Keys, logs: Logs) -> Verdict:
-    """Check the runs that are asked for. The logs were read before: what they know of was committed before."""
-    audit = Audit(keys, logs)
+Archives = Callable[[Head], Mapping[int, tuple[str, str]]]
+"""(canonical payload, salt) of a run's archived events by their numbers. Raises BadArchived where its file does not
+serve."""
+
+
+class BadArchived(ValueError):
+    """An archive does not hold what the note of a run says; the words say what is wrong."""
+
+
+def verify(asked: Asked, keys: Keys, logs: Logs, archives: Archives | None = None) -> Verdict:
+    """Check the runs that are asked for. The logs were read before: what they know of was committed before.
+
+    With `archives` the payloads of archived events are checked, too.
+    """
+    audit = Audit(keys, logs, archives)
     if asked.run_ids:
         _named(audit, asked)
     else:
@@ -45,19 +57,41 @@ def verify(asked: Asked, keys: Keys, logs: Logs) -> Verdict:
 class Audit:
     """Checks run after run and keeps count."""
 
-    def __init__(self, keys: Keys, logs: Logs) -> None:
-        self._keys, self.logs = keys, logs
+    def __init__(self, keys: Keys, logs: Logs, archives: Archives | None = None) -> None:
+        self._keys, self.logs, self._archives = keys, logs, archives
         self.verdict = Verdict(lines=logs.lines, unread=logs.unread, logs=logs.paths)
 
     def run(self, head: Head, links: Sequence[Link], lines: Sequence[Line]) -> None:
         """Check one run with what the logs know of it."""
+        links, misfit = self._with_archive(head, links)
         done, sum_ = check(head, links, self._keys, lines, self.logs.fenced_at), self.verdict
         sum_.runs, sum_.events, sum_.last = sum_.runs + 1, sum_.events + len(links), head.run_id
         sum_.erased, sum_.unspanned = sum_.erased + done.erased, sum_.unspanned + done.unspanned
+        sum_.archived, sum_.put_back = sum_.archived + done.archived, sum_.put_back + done.put_back
         sum_.known, sum_.unknown = sum_.known + bool(lines), sum_.unknown + (not lines)
-        sum_.put_back += done.put_back
-        if done.fault is not None:
-            self._fault(done.fault.of(head.run_id, head.request_id))
+        fault = done.fault or misfit
+        if fault is not None:
+            self._fault(fault.of(head.run_id, head.request_id))
+
+    def _with_archive(self, head: Head, links: Sequence[Link]) -> tuple[Sequence[Link], Named | None]:
+        """The links, with what became of the payloads that lie in an archive; or why it does not serve."""
+        if head.archive is None or self._archives is None:
+            return links, None
+        try:
+            return self._read_back(links, self._archives(head)), None
+        except BadArchived as bad:
+            return links, Named(seq=1, type=None, kind="archive not whole", why=str(bad))
+
+    def _read_back(self, links: Sequence[Link], known: Mapping[int, tuple[str, str]]) -> list[Link]:
+        found = [
+            link._replace(payload=payload_state(*known[link.seq], link.digest))
+            if link.payload == "gone" and link.seq in known else link
+            for link in links
+        ]  # fmt: skip
+        looked_at = sum(new.payload != old.payload for new, old in zip(found, links, strict=True))
+        self.verdict.archived += looked_at
+        self.verdict.read_back += looked_at
+        return found
 
     def missing(self, run_id: str, lines: Sequence[Line]) -> None:
         """A run that a log knows and the database does not."""

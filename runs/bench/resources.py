@@ -30,14 +30,21 @@ def cpu_s(pids: Iterable[int]) -> float:
     return sum(map(_ticks, pids)) / os.sysconf("SC_CLK_TCK")
 
 
+def spent_s(roots: Iterable[int]) -> float:
+    """Seconds of CPU of these processes and all their descendants, those that ended and were waited for too."""
+    ticks = sum(_ticks(pid, ended=True) for root in roots for pid in family(root))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _pss_kb(pid: int) -> int:
     found = PSS.search(_read(pid, "smaps_rollup"))
     return int(found.group(1)) if found else 0
 
 
-def _ticks(pid: int) -> int:
+def _ticks(pid: int, *, ended: bool = False) -> int:
+    """Of a process; with `ended` of its children that ended, too."""
     fields = _read(pid, "stat").rpartition(")")[2].split()
-    return sum(int(ticks) for ticks in fields[11:13])
+    return sum(int(ticks) for ticks in fields[11 : 15 if ended else 13])
 
 
 def _read(pid: int, name: str) -> str:

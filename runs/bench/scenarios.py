@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from runs.bench import calls
+from runs.bench import admission, calls, ended, growth, parked, refund
 
 Say = Callable[[str], None]
 
@@ -34,4 +34,13 @@ class Scenario(Protocol):
         NoAnswer or Refused where it could not be measured."""
 
 
-ALL: dict[str, Scenario] = {"calls": calls.SCENARIO}
+ALL: dict[str, Scenario] = {
+    "refund": refund.SCENARIO, "growth": growth.SCENARIO, "parked": parked.SCENARIO, "ended": ended.SCENARIO,
+    "admission": admission.SCENARIO, "calls": calls.SCENARIO,
+}  # fmt: skip
+WHOLE: dict[str, list[str]] = {"refund": [], "growth": [], "parked": [], "ended": [], "admission": []}
+"""What `bench` alone measures, with which arguments; QUICK: in small."""
+QUICK: dict[str, list[str]] = {
+    "refund": ["--quick"], "growth": ["--calls=4,8", "--rounds=1"], "parked": ["--runs=20", "--window=1"],
+    "ended": ["--count=300", "--rounds=1", "--seconds=1"], "admission": ["--rate=20", "--seconds=1"],
+}  # fmt: skip

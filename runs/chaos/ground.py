@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from agentsite import env
-from agentsite.private.servers import Postgres
+from agentsite.private.servers import Postgres, Redis
 
 EMBEDDED, SQLITE_REDIS, POSTGRES_REDIS = "E", "S", "P"
 TENANT, APPROVER = "t_acme_in", "lead_17"
@@ -80,6 +80,10 @@ class Ground:
         file = folder / "agentsite.sqlite3"
         shutil.copyfile(self._file, file)
         return f"sqlite:///{file}"
+
+    def new_broker(self) -> Redis:
+        """A broker that runs, a site's own."""
+        return Redis().start()
 
     @cached_property
     def cluster(self) -> Postgres:

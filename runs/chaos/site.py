@@ -16,7 +16,6 @@ from typing import Any, Self
 import psycopg
 
 from agentsite.private.processes import is_alive, wait_until
-from agentsite.private.servers import Redis
 from runs.chaos.ground import (
     EMBEDDED,
     PASSWORD,
@@ -47,7 +46,7 @@ class Site(Processes):
         self.setup, self.workers = setup, workers
         self.database = ground.new_store(setup, folder)
         self.token = ground.tokens["postgres" if setup == POSTGRES_REDIS else "sqlite"]
-        self.broker = None if setup == EMBEDDED else Redis().start()
+        self.broker = None if setup == EMBEDDED else ground.new_broker()
         self.environment: Environ = clean_environment(VAR_DIR=str(folder), COMMERCE_URL=commerce_url, **environment)
         if self.broker is not None:
             self.environment = {"DATABASE_URL": self.database, "BROKER_URL": self.broker.url} | self.environment

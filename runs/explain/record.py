@@ -20,7 +20,7 @@ from runs import evidence, reply, store
 from runs.contracts import SeenObservation
 from runs.explain import answer
 from runs.explain.values import Answered, Asked, Explanation, Gated, Proposed, Read, Tried, Wrote
-from runs.models import Attempt, Event, Run, Turn, Write
+from runs.models import Archive, Attempt, Event, Run, Turn, Write
 from runs.story import Story
 from tools.contracts import Json
 
@@ -41,6 +41,7 @@ class Record:
     writes: tuple[Write, ...]
     attempts: tuple[Attempt, ...]
     story: Story
+    archive: Json | None
 
 
 def read(run: Run) -> Record:
@@ -52,7 +53,19 @@ def read(run: Run) -> Record:
         approvals=tuple(Approval.objects.filter(run_id=run.id).order_by("requested_at")),
         decisions=tuple(decisions.order_by("id")), writes=tuple(Write.objects.filter(run=run).order_by("intent_at")),
         attempts=tuple(Attempt.objects.filter(write__run=run).order_by("number")), story=store.story(run_id),
+        archive=_archive(run),
     )  # fmt: skip
+
+
+def _archive(run: Run) -> Json | None:
+    """Where the run's texts lie since when, as it was signed; None where they are in its rows."""
+    row = Archive.objects.filter(run=run).first()
+    if row is None:
+        return None
+    return {
+        "file": row.file, "folder": row.folder, "sha256": row.sha256, "last_seq": row.last_seq,
+        "at": clock.rfc3339(row.at), "key_id": row.key_id, "mac": row.mac,
+    }  # fmt: skip
 
 
 def _asked_by(created_by: str) -> str:
@@ -77,7 +90,7 @@ def explain(record: Record) -> Explanation:
         proposals=tuple(_proposed(t) for t in record.turns), gate=gate, approvals=approvals, writes=writes,
         verification=run.verification, reply=run.reply, customer_message=reply.customer_message(record.story),
         answer=answer.paragraph(run.status, run.outcome, run.reason, record.story, gate, approvals, writes),
-        erased=erased(run),
+        erased=erased(run), archived=archived(record),
     )  # fmt: skip
 
 
@@ -85,6 +98,11 @@ def erased(run: Run) -> dict[str, str]:
     """When a class of the run's data was erased, by class; what is still kept is not named."""
     known = {"conversation": run.conversation_erased_at, "evidence": run.evidence_erased_at}
     return {kind: clock.rfc3339(at) for kind, at in known.items() if at is not None}
+
+
+def archived(record: Record) -> dict[str, str]:
+    """Since when the run's texts lie in which file of which folder; empty where they are in its rows."""
+    return {name: str(record.archive[name]) for name in ("at", "file", "folder")} if record.archive else {}
 
 
 def _time(moment: datetime | None) -> str | None:

@@ -40,7 +40,7 @@ class Proposed:
 
 @dataclass(frozen=True, kw_only=True)
 class Gated:
-    """One decision of the gate with every check and its numbers. `erased`: the numbers were deleted on request."""
+    """One decision of the gate with every check and its numbers. `erased`: these were deleted, or are archived."""
 
     at: str
     decision: str
@@ -140,6 +140,8 @@ class Explanation:
     answer: str
     erased: Mapping[str, str] = field(default_factory=dict)
     """When a class of the run's data was erased, by class."""
+    archived: Mapping[str, str] = field(default_factory=dict)
+    """Where the run's texts lie (`file`, `folder`) and since when (`at`); empty where they are in its rows."""
 
     def without_words(self) -> Explanation:
         """The part that a log carries too: ids, slugs, amounts, numbers, hashes, times and who decided.
@@ -153,7 +155,7 @@ class Explanation:
             proposals=tuple(_proposed(p) for p in self.proposals), gate=tuple(_gated(g) for g in self.gate),
             approvals=tuple(_asked(a) for a in self.approvals), writes=tuple(_wrote(w) for w in self.writes),
             verification=loglines.verification(self.verification), reply=None if self.reply is None else "",
-            answer=_unsaid(self.answer, said), erased=dict.fromkeys(self.erased, ""),
+            answer=_unsaid(self.answer, said), erased=dict.fromkeys(self.erased, ""), archived={},
         )  # fmt: skip
 
     def wire(self) -> Json:

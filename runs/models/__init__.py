@@ -1,5 +1,6 @@
 """Door: the rows of the runs app, where Django looks for them. `runs.store` is the only hand that writes them."""
 
+from runs.models.archive import Archive
 from runs.models.measured import Evaluation, Shadow
 from runs.models.outside import Attachment, Delivery, Feedback, Webhook
 from runs.models.recalled import Recalled
@@ -26,6 +27,7 @@ from runs.models.rows import (
 )
 
 __all__ = [
+    "Archive",
     "Attachment",
     "Attempt",
     "Counter",

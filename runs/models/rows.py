@@ -1,7 +1,7 @@
 """The rows of a run. Columns and constraints, no methods; `runs.store` is the only hand that writes them.
 
-The row is the queue (`due_at`, lease, tries): a broker message is a hint. JSON that is hashed is kept as its
-canonical text. Events carry the audit chain's columns.
+The row is the queue (`due_at`, lease, tries): a broker message is a hint. JSON that is hashed is kept as its canonical
+text. Events carry the audit chain's columns. No key has an index that another one begins with.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Run(models.Model):
     """One request of a customer, from admission to a verified end."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False)
     request_id = models.CharField(max_length=128)
     body_hash = models.CharField(max_length=80)
-    trace_id = models.CharField(max_length=32, db_index=True)
+    trace_id = models.CharField(max_length=32)
     agent = models.CharField(max_length=64)
     customer_id = models.CharField(max_length=128)
     contract = CanonicalJSON()
@@ -106,6 +106,7 @@ class Run(models.Model):
             models.Index(fields=["completed_at"], name="run_words_kept", condition=Q(conversation_erased_at=None)),
             models.Index(fields=["completed_at"], name="run_evidence_kept", condition=Q(evidence_erased_at=None)),
             models.Index(fields=["created_at"], name="run_by_time"),
+            models.Index(fields=["trace_id"], name="run_by_trace"),
             # For staff, who look at what has ended: entered once, at a run's end, so that no step pays for them.
             models.Index(
                 fields=["completed_at", "tenant", "status", "outcome", "reason"],
@@ -132,7 +133,7 @@ class Run(models.Model):
 class RunOrder(models.Model):
     """Orders a run is about: those it was admitted with and those it proposed to write on."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="orders")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="orders", db_index=False)
     tenant_id = models.CharField(max_length=64)
     order_id = models.CharField(max_length=128)
 
@@ -144,7 +145,7 @@ class RunOrder(models.Model):
 class Input(models.Model):
     """What a door left for a run: a customer's message, a cancel, a staff act. `seq` is its event's."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="inputs")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="inputs", db_index=False)
     seq = models.PositiveIntegerField()
     kind = models.CharField(max_length=12, choices=[(k, k) for k in ("message", "cancel", "ask_again", "escalate")])
     message_id = models.CharField(max_length=128)
@@ -163,7 +164,7 @@ class Input(models.Model):
 class Turn(models.Model):
     """One model call: what was asked of whom, what came back raw, and the proposals read from it."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="turns")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="turns", db_index=False)
     number = models.PositiveIntegerField()
     span = models.CharField(max_length=16)
     route = models.CharField(max_length=200)
@@ -206,7 +207,7 @@ class Draft(models.Model):
 class Observation(models.Model):
     """What a run was told: a tool's result, a typed error, a denial, a decision, a customer's message."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="observations")
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="observations", db_index=False)
     obs_id = models.CharField(max_length=32)
     position = models.PositiveIntegerField()
     call_id = models.CharField(max_length=32, blank=True, default="")
@@ -233,7 +234,7 @@ class Observation(models.Model):
 class Event(models.Model):
     """The append-only record that database, console and model view share; chained by a keyed hash."""
 
-    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="events")
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="events", db_index=False)
     seq = models.PositiveIntegerField()
     type = models.CharField(max_length=32)
     at = models.DateTimeField()

@@ -15,7 +15,7 @@ from runs import backends, qualification, store
 from runs.contracts import LLMTurnResult, ModelCall
 from runs.orchestrator import calling
 from runs.orchestrator.outside import without_connection
-from runs.store import cases
+from runs.store import OrderStanding, cases
 from tools import dispatcher, gate
 from tools.arguments import MOST_PASSAGES
 from tools.contracts import (
@@ -32,7 +32,6 @@ from tools.contracts import (
     Scope,
     Searches,
     SentMark,
-    UsedSoFar,
     WriteAnswer,
 )
 from tools.policy import freshness, search
@@ -75,11 +74,9 @@ class Ports:
     """(tenant, customer, session, run that asks) to the session's earlier runs, as precedents"""
     policy_state: Callable[[str, str, tuple[PassageRef, ...]], PolicyState]
     """(tenant, pin, passages that something rests on)"""
-    read_epoch: Callable[[str, str], int]
-    """(tenant, order)"""
     own_writes: Callable[[str, str], tuple[OwnWrite, ...]]
     """(tenant, order)"""
-    used_so_far: Callable[[str, str, str, str, str], UsedSoFar]
+    order_standing: Callable[[str, str, str, str, str], OrderStanding]
     """(tenant, customer, order, currency, key of a write that is left out)"""
     held_s: Callable[[], float | None] = _runs_on
     """Seconds to hold a model call back while the site's stop switch is thrown; None: it is not (M119)"""
@@ -104,8 +101,8 @@ def _run_reads(scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], foun
     return dispatcher.run_reads(scope, backend, calls, found, cancelled=cancelled)
 
 
-def _used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> UsedSoFar:
-    return store.used_so_far(tenant_id, customer_id, order_id, currency, leave_out=leave_out)
+def _order_standing(tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> OrderStanding:
+    return store.order_standing(tenant_id, customer_id, order_id, currency, leave_out=leave_out)
 
 
 LIVE = Ports(
@@ -113,7 +110,6 @@ LIVE = Ports(
     qualification=_qualification, backend_of=backends.backend_of, run_reads=_run_reads,
     look_up=dispatcher.look_up, read_facts=gate.read_live, can_write=dispatcher.can_write,
     run_write=dispatcher.run_write, search=_search, cases=cases.like, session=cases.of_session,
-    policy_state=freshness.policy_state, read_epoch=store.read_epoch,
-    own_writes=store.own_writes, used_so_far=_used_so_far, held_s=switches.hold_s,
-    in_shadow=shadowing.stands,
+    policy_state=freshness.policy_state, own_writes=store.own_writes, order_standing=_order_standing,
+    held_s=switches.hold_s, in_shadow=shadowing.stands,
 )  # fmt: skip

@@ -144,12 +144,15 @@ def fits(pending: PendingAction) -> bool:
         return False
 
 
-def case_of(run: RunState, pending: PendingAction, ports: Ports, *, leave_out: str = "") -> gate.Case:
-    """Everything the gate may look at; the order's epoch is read before anything else (`write-path.md` 2)."""
+def case_of(
+    run: RunState, pending: PendingAction, ports: Ports, *, qualification: int | None, leave_out: str = ""
+) -> gate.Case:  # fmt: skip
+    """Everything the gate may look at; the order's epoch is read before any of its facts (`write-path.md` 2).
+
+    `qualification`: the one that the proposing route has at this moment.
+    """
     order_id, currency = pending.args["order_id"], pending.args["amount"]["currency"]
-    epoch = ports.read_epoch(run.tenant_id, order_id)
-    own = ports.own_writes(run.tenant_id, order_id)
-    used = ports.used_so_far(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out)
+    books = ports.order_standing(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out)
     spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
     items = evidence.items(run.observations)
     refs = evidence.passages(items)
@@ -159,8 +162,8 @@ def case_of(run: RunState, pending: PendingAction, ports: Ports, *, leave_out: s
         tool=pending.tool, args=pending.args,
         hash=pending.action_hash, key=pending.key, cited=pending.evidence,
         evidence=items, policy=ports.policy_state(run.tenant_id, run.contract.policy_version_pin, refs),
-        own=own, epoch=epoch, used=used,
-        closed=closed, qualified=qualified(run, ports) is not None, leave_out=leave_out,
+        own=books.own, epoch=books.epoch, used=books.used,
+        closed=closed, qualified=qualification is not None, leave_out=leave_out,
         blocked=ports.settings().TOOLS_BLOCKED, sensitive=precheck.for_approval(run),
     )  # fmt: skip
 
@@ -199,7 +202,7 @@ def gate_write(run: RunState, ports: Ports) -> Outcome:
 def judge(run: RunState, pending: PendingAction, ports: Ports) -> tuple[Decision, fresh.Found]:
     """The gate's decision on the facts of now; what it does not deny rests on evidence that was read again, where that
     was long ago (M123). Raises ReadFailed."""
-    case = case_of(run, pending, ports)
+    case = case_of(run, pending, ports, qualification=qualified(run, ports))
     ports.leave_database()
     decision = gate.evaluate(case, ports.read_facts)
     found = fresh.compare(run, pending, ports) if decision.kind != "deny" else ()

@@ -30,9 +30,9 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
         return message(run, pending)
     if not proposals.fits(pending):
         return endings.escalate(run, "approval_invalid")
-    ticket = _ticket(run)
+    ticket, qualification = _ticket(run), qualified(run, ports)
     try:
-        case = proposals.case_of(run, pending, ports)
+        case = proposals.case_of(run, pending, ports, qualification=qualification)
         ports.leave_database()
         released = gate.release(case, ticket, decision_id=pending.decision_id, read=ports.read_facts)
         found = fresh.compare(run, pending, ports) if _rests(released) else ()
@@ -45,7 +45,7 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
     if ticket is None and _was_asked(run, pending):
         # A person was asked and the yes is gone: that nobody would be asked today is a new decision, on a new proposal.
         return proposals.superseded(run, pending)
-    outcome = _intend(run, pending, released, qualified(run, ports), needs_person=ticket is not None)
+    outcome = _intend(run, pending, released, qualification, needs_person=ticket is not None)
     return replace(outcome, events=fresh.event(found))
 
 

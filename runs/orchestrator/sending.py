@@ -23,6 +23,7 @@ from runs.contracts import (
 from runs.orchestrator import endings, proposals, shadowing
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import Ports
+from runs.orchestrator.turns import qualified
 from runs.states import On
 from tools import gate, rules
 from tools.contracts import Backend, Refund, Release, SentMark, Withheld
@@ -171,7 +172,7 @@ def _again(run: RunState, write: SeenWrite, why: str, ports: Ports) -> Outcome |
         waits = _unproven(run, write, ports) if why == "keys_honoured" else None
         return waits or shadowing.never_made(run, write, not_made(run, write, shadowing.REASON))
     pending = _pending_of(run, write)
-    case = proposals.case_of(run, pending, ports, leave_out=write.key)
+    case = proposals.case_of(run, pending, ports, qualification=qualified(run, ports), leave_out=write.key)
     try:
         ports.leave_database()
         released = gate.release_again(

@@ -48,6 +48,7 @@ def export(run: Run) -> Json:
         "transitions": [_transition(e) for e in record.events if e.type == "run.status"],
         "customer_message": reply.customer_message(record.story), "reply": run.reply, "outcome": run.outcome,
         **({"erased": erased} if (erased := explain.erased(run)) else {}),
+        **({"archive": record.archive} if record.archive else {}),
     }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from runs.replay import facts
 from runs.replay.memory import Chance
 from runs.replay.record import Happened, Recorded, Step
 from runs.states import Status
+from runs.store import OrderStanding
 from tools.contracts import (
     Backend,
     Json,
@@ -219,8 +220,8 @@ class World(_Investigation):
             look_up=self._look_up, read_facts=self._read_facts, can_write=lambda _release, _backend: True,
             run_write=self._run_write, search=self._search, cases=self._cases, session=self._session,
             policy_state=self._policy,
-            read_epoch=lambda _tenant, _order: 0, own_writes=lambda _tenant, order: facts.own_of(self.run, order),
-            used_so_far=self._used, in_shadow=lambda _tenant: self.step.reason == shadowing.REASON,
+            own_writes=lambda _tenant, order: facts.own_of(self.run, order),
+            order_standing=self._standing, in_shadow=lambda _tenant: self.step.reason == shadowing.REASON,
         )  # fmt: skip
 
     @cached_property
@@ -234,7 +235,12 @@ class World(_Investigation):
         sent, stale = self.step.first("reply.sent"), self.step.reason == "policy_stale"
         return facts.policy_of(self._decided, sent, pin, stale=stale)
 
-    def _used(self, tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> UsedSoFar:
+    def _standing(
+        self, tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str
+    ) -> OrderStanding:  # fmt: skip
+        return OrderStanding(epoch=0, own=facts.own_of(self.run, order_id), used=self._used())
+
+    def _used(self) -> UsedSoFar:
         used = facts.used_of(self._decided or self._earlier())
         held = self.step.first("notice")
         if held is not None and held.meta.get("held") == "tenant_hour_total":

@@ -198,7 +198,9 @@ def _goes_on(made: _Made, record: Recorded, step: Step) -> bool:
 
 def _chances(run: RunState, step: Step) -> Iterator[Chance]:
     """Circumstances that rows do not keep, most likely first: inputs that came while the handler ran, tries before."""
-    unseen = range(len(step.inputs) + 1)
+    # What was found on the way into these was committed with what followed: an input may have come before both.
+    open_to = run.inputs if run.status in (Status.ACCEPTED, Status.APPROVED) else step.inputs
+    unseen = range(len(open_to) + 1)
     kinds = [Chance(), *_unusual(run, step)]
     for few, kind in product(unseen, kinds):
         yield replace(kind, unseen=few)

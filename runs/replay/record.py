@@ -154,6 +154,7 @@ def readable() -> Iterator[None]:
 
 def _recorded(document: Json) -> Recorded:
     _whole(document["events"])
+    _here(document.get("archive"))
     events = [_event(e) for e in document["events"]]
     end = next((e.seq for e in events if e.type == "run.status" and e.meta["to"] in ENDS), None)
     steps = _steps([e for e in events if end is None or e.seq <= end], document)
@@ -174,6 +175,12 @@ def _whole(events: list[Json]) -> None:
     if gone:
         words = " and ".join(f"its {kind} on {at}" for kind, at in gone.items())
         raise BadRecord(f"erased: the run lost {words}, so that it cannot be replayed")
+
+
+def _here(archive: Json | None) -> None:
+    if archive:
+        where = f"in {archive['file']} since {archive['at']}"
+        raise BadRecord(f"archived: its texts lie {where}; `archive --restore` brings them back")
 
 
 def _event(e: Json) -> Happened:

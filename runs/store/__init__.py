@@ -2,36 +2,43 @@
 the ranking of texts (`cases`)."""
 
 from runs.errors import Fenced, IntentLost
-from runs.store.admit import AppendedInput, Created, append_input, create, feedback, same_message
+from runs.store.admit import AppendedInput, Before, Created, append_input, before, create, feedback, same_message
 from runs.store.anchored import behind, look
 from runs.store.asks import DecidedMeanwhile
 from runs.store.broken import fail_unloadable, leave_to_a_person, looks_due
 from runs.store.by_hand import Resolution, Settlement, finish, hurry, look_now
 from runs.store.by_hand import settle as settle_by_hand
-from runs.store.checkpoint import UnreadInput, checkpoint
+from runs.store.carrying import holdable
+from runs.store.checkpoint import Held, Moved, UnreadInput, checkpoint, goes_on, leads_to
 from runs.store.fencing import FenceDone, fence
 from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
-from runs.store.lease import Claimed, claim, due_now, release, renew, rests
+from runs.store.lease import Claimed, claim, due_now, release, renew
+from runs.store.ledger import OrderStanding, order_standing, own_writes, used_so_far
 from runs.store.load import cancel_asked, load, observations, writes
-from runs.store.money_rows import mark_sent, own_writes, read_epoch, used_so_far
+from runs.store.marking import mark_sent
 from runs.store.settled import due_writes
-from runs.store.tell import story
+from runs.store.tell import first_story, story
 from runs.store.under_way import drop_drafts, keep_drafts, last_inputs
 from runs.store.watched import due_watches
 
 __all__ = [
     "AppendedInput",
+    "Before",
     "Claimed",
     "Created",
     "DecidedMeanwhile",
     "Due",
     "FenceDone",
     "Fenced",
+    "Held",
     "IntentLost",
+    "Moved",
+    "OrderStanding",
     "Resolution",
     "Settlement",
     "UnreadInput",
     "append_input",
+    "before",
     "behind",
     "cancel_asked",
     "checkpoint",
@@ -43,10 +50,14 @@ __all__ = [
     "due_writes",
     "drop_drafts",
     "fail_unloadable",
+    "leads_to",
     "leave_to_a_person",
     "feedback",
+    "first_story",
     "fence",
     "finish",
+    "goes_on",
+    "holdable",
     "hurry",
     "keep_drafts",
     "last_inputs",
@@ -57,11 +68,10 @@ __all__ = [
     "mark_hinted",
     "mark_sent",
     "observations",
+    "order_standing",
     "own_writes",
-    "read_epoch",
     "release",
     "renew",
-    "rests",
     "same_message",
     "settle_by_hand",
     "story",

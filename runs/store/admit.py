@@ -8,16 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+from uuid import UUID
 
+import orjson
 from django.db import connection, transaction
 
-from agentsite import clock, dbtime, env, telemetry
+from agentsite import clock, dbtime, env, statements, telemetry
+from agentsite.canonical import canonical
 from approvals import queue
 from runs import precheck
 from runs.attachments import MAX_RUN_FILES, NewAttachment
 from runs.contracts import Contract, NewEvent
 from runs.errors import RunEnded, TooManyFiles
-from runs.models import Feedback, Input, Run, RunOrder
+from runs.models import Feedback, Input, Run
 from runs.states import TERMINAL, WRITING, Status
 from runs.store import anchored, attached, clean, events
 from runs.store.lease import raw_id
@@ -38,11 +42,36 @@ VOIDS_BY_MESSAGE = 1
 NOT_WOKEN = (Status.EXECUTING.value, Status.EXECUTED.value)
 
 
+# What an admission has to know: the run of this request, where there is one, and the tenant's profile in force.
+LOOK = (
+    "SELECT r.id, r.body_hash, p.revision, CAST(p.document AS text), t.shadow FROM (SELECT 1 AS one) AS once "
+    "LEFT JOIN runs_run r ON r.tenant_id = %s AND r.request_id = %s LEFT JOIN tenants_tenant t ON t.id = %s "
+    "LEFT JOIN tenants_agentprofile p ON p.tenant_id = t.id AND p.agent = %s AND p.revision = "
+    "(SELECT MAX(revision) FROM tenants_agentprofile n WHERE n.tenant_id = t.id AND n.agent = %s)"
+)
+PLACED = "UPDATE runs_run SET last_seq = %s, chain_head = %s WHERE id = %s"
+STARTED = ("status_since", "due_at", "enqueued_at", "created_at", "updated_at")
+"""Columns of a new run that hold the moment of its admission, by the database's clock."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Created:
+    """`row`: of a run that was made just now, as its transaction left it; None of one that was there."""
+
     run_id: str
     new: bool
     body_hash: str
+    row: Run | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Before:
+    """What stands before a request is admitted. `document`: the profile in force, as text; None: no such agent."""
+
+    known: Created | None
+    document: str | None
+    revision: int
+    shadow: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +90,54 @@ def create(
     with transaction.atomic():
         run = _new_run(contract, body_hash, callback_url, release)
         run.restored_at = _restored_at(run)
-        Run.objects.bulk_create([run], ignore_conflicts=True)
-        stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
-        new = stored["id"] == run.id
-        if new:
+        if _inserted(run):
             _first_rows(run, contract, files)
-    return Created(run_id=str(stored["id"]), new=new, body_hash=stored["body_hash"])
+            return Created(run_id=str(run.id), new=True, body_hash=body_hash, row=run)
+        stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
+    return Created(run_id=str(stored["id"]), new=False, body_hash=stored["body_hash"])
+
+
+def before(tenant_id: str, request_id: str, agent: str) -> Before:
+    """All that an admission looks at, by one statement."""
+    with statements.cursor() as cursor:
+        cursor.execute(LOOK, [tenant_id, request_id, tenant_id, agent, agent])
+        run_id, body_hash, revision, document, shadow = cursor.fetchone()
+    known = Created(run_id=str(UUID(str(run_id))), new=False, body_hash=body_hash) if run_id is not None else None
+    return Before(known=known, document=document, revision=revision or 0, shadow=bool(shadow))
+
+
+def _inserted(run: Run) -> bool:
+    """Whether this was the first of its request. Its times are the database's, as they are stored."""
+    fields = [field for field in Run._meta.concrete_fields if field.attname not in STARTED]
+    values = [field.get_db_prep_save(getattr(run, field.attname), connection) for field in fields]
+    with statements.cursor() as cursor:
+        cursor.execute(_insert(tuple(field.column for field in fields), connection.vendor), values)
+        found = cursor.fetchone()
+    if found is None:
+        return False
+    for name, moment in zip(STARTED, found, strict=True):
+        setattr(run, name, dbtime.moment(moment))
+    return True
+
+
+@lru_cache(maxsize=4)
+def _insert(columns: tuple[str, ...], vendor: str) -> str:
+    # On SQLite a time is a text, and pages are cut by comparing it: it has to have the very form that Django writes.
+    now = dbtime.now_sql() if vendor == "postgresql" else f"replace({dbtime.now_sql()} || '000', '.000000', '')"
+    names = ", ".join(f'"{name}"' for name in (*columns, *STARTED))
+    values = ", ".join([*("%s" for _ in columns), *(now for _ in STARTED)])
+    return (
+        f"INSERT INTO runs_run ({names}) VALUES ({values}) ON CONFLICT (tenant_id, request_id) DO NOTHING "
+        f"RETURNING {', '.join(STARTED)}"
+    )
 
 
 def _new_run(contract: Contract, body_hash: str, callback_url: str, release: str) -> Run:
-    moment = dbtime.now()
     return Run(
         tenant_id=contract.tenant_id, request_id=contract.request_id, body_hash=body_hash,
         trace_id=contract.trace_id, agent=contract.agent, customer_id=contract.actor.customer_id,
-        contract=contract.model_dump(mode="json"), schema=contract.schema_version, release=release,
-        created_by=contract.created_by, callback_url=callback_url, status=Status.ACCEPTED.value,
-        status_since=moment, due_at=moment, enqueued_at=moment, created_at=moment, updated_at=moment,
+        contract=orjson.loads(canonical(contract.model_dump(mode="json"))), schema=contract.schema_version,
+        release=release, created_by=contract.created_by, callback_url=callback_url, status=Status.ACCEPTED.value,
         versions={"policy": contract.policy_version_pin, "release": release},
     )  # fmt: skip
 
@@ -92,10 +153,7 @@ def _restored_at(run: Run) -> datetime | None:
 
 
 def _first_rows(run: Run, contract: Contract, files: Sequence[NewAttachment]) -> None:
-    orders = contract.scope.order_ids or ()
-    RunOrder.objects.bulk_create(
-        [RunOrder(run=run, tenant_id=run.tenant_id, order_id=o) for o in dict.fromkeys(orders)]
-    )
+    _insert_orders(run, tuple(dict.fromkeys(contract.scope.order_ids or ())))
     accepted = NewEvent(
         type="run.accepted",
         meta={
@@ -108,10 +166,20 @@ def _first_rows(run: Run, contract: Contract, files: Sequence[NewAttachment]) ->
         payload={"goal": contract.goal, "actor": contract.actor.model_dump(mode="json"), **_named(files)},
     )
     position = events.append(str(run.id), events.Position(seq=0, head=""), 1, [accepted])
-    Run.objects.filter(id=run.id).update(last_seq=position.seq, chain_head=position.head)
+    run.last_seq, run.chain_head = position.seq, position.head
+    with statements.cursor() as cursor:
+        cursor.execute(PLACED, [position.seq, position.head, raw_id(str(run.id))])
     if files:
         attached.keep(run, files, None)
         attached.tell_run(run, files)
+
+
+def _insert_orders(run: Run, orders: tuple[str, ...]) -> None:
+    if orders:
+        rows = ", ".join(["(%s, %s, %s)"] * len(orders))
+        values = [value for order in orders for value in (raw_id(str(run.id)), run.tenant_id, order)]
+        with statements.cursor() as cursor:
+            cursor.execute(f"INSERT INTO runs_runorder (run_id, tenant_id, order_id) VALUES {rows}", values)
 
 
 def _named(files: Sequence[NewAttachment]) -> Json:
@@ -186,7 +254,7 @@ def _alarming(run: Run, kind: str, text: str) -> tuple[NewEvent, ...]:
 
 def _wake(run: Run, position: events.Position, input_seq: int) -> None:
     due = "due_at" if run.status in NOT_WOKEN else dbtime.now_sql()
-    with connection.cursor() as cursor:
+    with statements.cursor() as cursor:
         cursor.execute(
             f"UPDATE runs_run SET last_seq = %s, chain_head = %s, last_input_seq = %s, due_at = {due}, "
             f"enqueued_at = NULL, enqueue_tries = 0, updated_at = {dbtime.now_sql()} WHERE id = %s",

@@ -6,16 +6,24 @@ Part of the store; of runs it writes `restored_at` alone. Every right to send is
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connection, transaction
 
-from agentsite import anchors, canonical, clock, dbtime, telemetry
+from agentsite import anchors, canonical, clock, dbtime, statements, telemetry
 from agentsite.anchors import Anchor
 from agentsite.tenants import switches
 from runs.contracts import RunState, SeenWrite
-from runs.models import LIVE_VALUES, Event, Run
+from runs.models import LIVE_VALUES, Run
 from runs.store.events import Position
+from runs.store.lease import raw_id
+
+HELD = (
+    "SELECT s.fenced_at, e.run_id, e.seq, e.mac FROM (SELECT 1 AS one) AS once LEFT JOIN tenants_site s ON s.id = 1 "
+    "LEFT JOIN runs_event e ON e.run_id {runs} AND e.seq {places}"
+)
 
 
 def keep(run: RunState, write: SeenWrite, sent: Position, *, at: datetime) -> None:
@@ -46,19 +54,29 @@ def behind() -> Anchor | None:
     found = anchors.tail()
     if not found:
         return None
-    fenced_at, _ = switches.fence()
+    fenced_at, held = _held([a for a in found if a.kind == anchors.WRITE])
     asked = [a for a in found if fenced_at is None or a.at > fenced_at]
-    held = _held([a for a in asked if a.kind == anchors.WRITE])
     missing = [a for a in asked if a.kind == anchors.FENCE or (a.run, a.seq, a.mac) not in held]
     return missing[-1] if missing else None
 
 
-def _held(asked: list[Anchor]) -> set[tuple[str, int, str]]:
+def _held(asked: list[Anchor]) -> tuple[datetime | None, set[tuple[str, int, str]]]:
+    """When the site was last fenced, and which of these the database holds, by one statement."""
     if not asked:
-        return set()
+        return switches.fence()[0], set()
     # A few places too many, found in one index: the pairs one by one cost twice as much, before every send.
-    places = Event.objects.filter(run_id__in={a.run for a in asked}, seq__in={a.seq for a in asked}).order_by()
-    return {(str(run), seq, mac) for run, seq, mac in places.values_list("run_id", "seq", "mac")}
+    runs, places = sorted({a.run for a in asked}), sorted({a.seq for a in asked})
+    with statements.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(HELD.format(runs="= ANY(%s)", places="= ANY(%s)"), [[raw_id(run) for run in runs], places])
+        else:
+            cursor.execute(HELD.format(runs=_among(runs), places=_among(places)), [*map(raw_id, runs), *places])
+        rows = cursor.fetchall()
+    return dbtime.moment(rows[0][0]), {(str(UUID(str(run))), seq, mac) for _, run, seq, mac in rows if run is not None}
+
+
+def _among(values: Sized) -> str:
+    return f"IN ({', '.join(['%s'] * len(values))})"
 
 
 def demands() -> bool:

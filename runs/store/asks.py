@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentsite.tenants.models import current_profile
 from approvals import queue
+from approvals.states import OPEN
 from runs.contracts import NewApproval, NewEvent, Outcome, RunState
 from runs.errors import RunError
 from runs.states import TERMINAL, On, Status
@@ -28,13 +29,18 @@ def apply(run: RunState, outcome: Outcome, to: Status) -> tuple[str | None, tupl
     if outcome.expire_approval:
         happened.append(_expire(run))
     reason = why_void(run, outcome, to)
-    if reason is not None:
+    if reason is not None and _may_be_open(run):
         happened.extend(_void(run, reason))
     if outcome.approval is None:
         return None, tuple(happened)
     approval_id = queue.ask(_question(run, outcome.approval))
     happened.append(requested_event(approval_id, outcome.approval))
     return approval_id, tuple(happened)
+
+
+def _may_be_open(run: RunState) -> bool:
+    """One that is over stays so, and a newer one comes with a transition of the run alone."""
+    return run.approval is not None and run.approval.status in OPEN
 
 
 def why_void(run: RunState, outcome: Outcome, to: Status) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from django.db import transaction
@@ -11,7 +12,8 @@ from approvals import queue
 from runs.contracts import NewEvent
 from runs.models import OPEN_WRITES, Run, Write
 from runs.states import On, Status, next_status
-from runs.store import events
+from runs.store import events, inserts
+from runs.store.inserts import Statement
 from runs.store.lease import release
 
 NEEDED = ("status", "version", "lease_token", "last_seq", "chain_head")
@@ -36,12 +38,14 @@ def fail_unloadable(run_id: str, token: str, why: str) -> Status | None:
         meta = {"from": row.status, "to": to.value, **end, "error": why}
         here = events.Position(seq=row.last_seq, head=row.chain_head)
         event = NewEvent(type="run.status", meta=meta)
-        events.move(run_id, here, row.version + 1, [event], lambda at: _put(run_id, to, row.version + 1, at))
+        version = row.version + 1
+        events.move(run_id, here, [(version, [event])], lambda at, rows: _put(run_id, to, version, at[-1], rows))
         _watch_unverified(run_id)
     return to
 
 
-def _put(run_id: str, to: Status, version: int, at: events.Position) -> None:
+def _put(run_id: str, to: Status, version: int, at: events.Position, rows: Sequence[Statement]) -> None:
+    inserts.add(rows)
     Run.objects.filter(id=run_id).update(
         status=to.value, reason="schema_unknown", outcome=_outcome(run_id), version=version, last_seq=at.seq,
         chain_head=at.head, due_at=None, lease_token=None, lease_until=None, waiting_for=None,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from operator import is_
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,34 +21,46 @@ from runs.contracts import Contract, Final, NewEvent, NewObservation, NewTurn, O
 
 def outcome(given: Outcome) -> Outcome:
     """What a handler found, without secrets; its events are cleaned where every event is."""
-    return replace(
+    return _changed(
         given,
-        observations=tuple(_observation(o) for o in given.observations),
+        observations=_all(given.observations),
         turn=_turn(given.turn) if given.turn is not None else None,
         reply=redaction.text(given.reply) if given.reply is not None else None,
-        verification=redaction.redact(given.verification) if given.verification is not None else None,
+        verification=redaction.redact(given.verification),
     )
 
 
+def _all(seen: tuple[NewObservation, ...]) -> tuple[NewObservation, ...]:
+    cleaned = tuple(_observation(one) for one in seen)
+    return seen if all(map(is_, cleaned, seen)) else cleaned
+
+
 def _observation(seen: NewObservation) -> NewObservation:
-    return replace(seen, content=redaction.redact(seen.content), meta=redaction.redact(seen.meta))
+    return _changed(seen, content=redaction.redact(seen.content), meta=redaction.redact(seen.meta))
 
 
 def _turn(turn: NewTurn) -> NewTurn:
     final = turn.final
-    return replace(
+    return _changed(
         turn,
         raw=redaction.text(turn.raw),
-        final=Final(text=redaction.text(final.text), evidence=final.evidence) if final is not None else None,
-        error=redaction.redact(turn.error) if turn.error is not None else None,
+        final=_changed(final, text=redaction.text(final.text)) if final is not None else None,
+        error=redaction.redact(turn.error),
     )
 
 
 def event(happened: NewEvent) -> NewEvent:
-    return replace(
-        happened, meta=redaction.redact(happened.meta),
-        payload=redaction.redact(happened.payload) if happened.payload is not None else None,
-    )  # fmt: skip
+    return _changed(happened, meta=redaction.redact(happened.meta), payload=redaction.redact(happened.payload))
+
+
+Frozen = TypeVar("Frozen", Outcome, NewObservation, NewTurn, NewEvent, Final)
+
+
+def _changed(given: Frozen, **cleaned: Any) -> Frozen:
+    """The value itself where nothing had to be cleaned: the most common case makes no copy."""
+    if all(getattr(given, name) is found for name, found in cleaned.items()):
+        return given
+    return replace(given, **cleaned)
 
 
 def contract(given: Contract) -> Contract:

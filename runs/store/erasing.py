@@ -21,7 +21,7 @@ from runs.contracts import Actor, Contract, NewEvent
 from runs.errors import RunError
 from runs.models import OPEN_WRITES, Attachment, Draft, Event, Feedback, Input, Observation, Run, Turn, Webhook, Write
 from runs.states import TERMINAL
-from runs.store import events, recalled
+from runs.store import archived, events, recalled
 from runs.story import OUR_REFUNDS, RECORDS
 
 Kind = Literal["conversation", "evidence"]
@@ -72,6 +72,7 @@ def erase(run_id: str, kinds: Sequence[Kind], *, why: str, by: str) -> tuple[Kin
         for kind in kept:
             columns = _of_conversation(run) if kind == CONVERSATION else _of_evidence(run)
             _payloads(run, kind)
+            archived.forget(run_id, kind)
             tomb = NewEvent(type=TOMBSTONE, meta={"class": kind, "why": storable(why)[:MAX_WHY], "by": by})
             events.note(run, [tomb], **columns, **{f"{kind}_erased_at": at})
         if kept:
@@ -204,8 +205,12 @@ def _without_words(decided: QuerySet[Event]) -> list[int]:
 
 
 def _quotes_nothing(pk: int) -> bool:
-    payload = Event.objects.only("payload").get(pk=pk).payload
-    return not any(asked.quotes(check) for check in payload.get("checks", ()))
+    return quotes_nothing(Event.objects.only("payload").get(pk=pk).payload)
+
+
+def quotes_nothing(decided: dict[str, Any]) -> bool:
+    """Whether the payload of a decision of the gate holds no word of the customer's."""
+    return not any(asked.quotes(check) for check in decided.get("checks", ()))
 
 
 # --- deliveries ------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from agentsite import clock, dbtime
 from agentsite.canonical import canonical
 from runs.contracts import NewEvent
 from runs.models import Event, Run
-from runs.store import clean, outbox, told
+from runs.store import clean, inserts, outbox, told
+from runs.store.inserts import Statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,9 @@ class Position:
 
     seq: int
     head: str
+
+
+Change = Callable[[Sequence[Position], Sequence[Statement]], None]
 
 
 @lru_cache(maxsize=1)
@@ -59,24 +63,29 @@ def append(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) 
     """
     rows, position = _rows(run_id, at, version, events)
     assert not any(outbox.kind_of(row.type, row.meta) for row in rows), "a client is told by `move` alone"
-    Event.objects.bulk_create(rows)
+    inserts.add(inserts.events(rows))
     told.once_committed(run_id, rows)
     return position
 
 
 def move(
-    run_id: str, at: Position, version: int, events: Sequence[NewEvent], change: Callable[[Position], None]
-) -> Position:
+    run_id: str, at: Position, happened: Sequence[tuple[int, Sequence[NewEvent]]], change: Change
+) -> Position:  # fmt: skip
     """Insert events with the change of the run they tell of, in the caller's transaction, which holds the run's row.
 
-    `change` writes the run's columns, the new position among them. What a client is called about is left with it.
+    `happened`: the events of each version that the run goes through. `change` adds their rows and writes the run's
+    columns, the new position among them; it is told where each version ends. What a client is called about is left
+    with it. Returns the last position.
     """
-    rows, position = _rows(run_id, at, version, events)
-    Event.objects.bulk_create(rows)
-    change(position)
+    rows, ends = list[Event](), list[Position]()
+    for version, of_it in happened:
+        more, at = _rows(run_id, at, version, of_it)
+        rows.extend(more)
+        ends.append(at)
+    change(ends, inserts.events(rows))
     outbox.leave(run_id, rows)
     told.once_committed(run_id, rows)
-    return position
+    return at
 
 
 def _rows(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> tuple[list[Event], Position]:
@@ -93,11 +102,12 @@ def note(run: Run, happened: Sequence[NewEvent], **columns: object) -> None:
     `columns` are changed with it; the version stays, because no status does.
     """
     at = Position(seq=run.last_seq, head=run.chain_head)
-    position = move(str(run.id), at, run.version, happened, lambda to: _put(run, to, columns))
+    position = move(str(run.id), at, [(run.version, happened)], lambda to, rows: _put(run, to[-1], rows, columns))
     run.last_seq, run.chain_head = position.seq, position.head
 
 
-def _put(run: Run, at: Position, columns: dict[str, object]) -> None:
+def _put(run: Run, at: Position, rows: Sequence[Statement], columns: dict[str, object]) -> None:
+    inserts.add(rows)
     Run.objects.filter(id=run.id).update(last_seq=at.seq, chain_head=at.head, updated_at=dbtime.now(), **columns)
 
 

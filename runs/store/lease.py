@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection
 
-from agentsite import dbtime, env, queues
+from agentsite import dbtime, env, queues, statements
 from runs.contracts import SCHEMA
 from runs.models import LIVE_VALUES
 from runs.states import Status
@@ -23,11 +23,15 @@ GIVEN_BACK = 8
 RENEWED_AT_ONCE = 100
 """Leases a statement."""
 
+# A lease saves time and protects nothing: version and token fence. A database that crashes may forget one, so nobody
+# waits for the disk; whatever is committed after it is on the disk together with it.
+_LAX = {"postgresql": " AND set_config('synchronous_commit', 'off', true) = 'off'"}
 # A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
 _DECIDED = (
     "(status = 'awaiting_approval' AND EXISTS (SELECT 1 FROM approvals_approval a WHERE a.run_id = runs_run.id "
     "AND a.id = runs_run.approval_id AND a.status IN ('approved', 'rejected', 'void')))"
 )
+_GRANTED = _DECIDED.replace("IN ('approved', 'rejected', 'void')", "= 'approved'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,10 @@ def raw_id(run_id: str) -> uuid.UUID | str:
     return parsed if connection.vendor == "postgresql" else parsed.hex
 
 
+def _lax() -> str:
+    return _LAX.get(connection.vendor, "")
+
+
 def handler_deadline_s() -> float:
     """The longest a handler may take: its calls' timeouts and five seconds; a lease is never renewed past it."""
     settings = env.read()
@@ -55,9 +63,14 @@ def handler_deadline_s() -> float:
 
 
 def _mine() -> str:
-    """Statuses whose queue this process consumes: a late hint must not run money work without its credential."""
-    names = [value for value in LIVE_VALUES if queues.queue_for(value) in env.read().queues]
-    return ", ".join(f"'{name}'" for name in names) or "''"
+    """Statuses whose queue this process consumes: a late hint must not run money work without its credential.
+
+    Who writes may begin with the yes that leads to the write: it is folded with the write's own intent.
+    """
+    consumed = env.read().queues
+    names = [value for value in LIVE_VALUES if queues.queue_for(value) in consumed]
+    mine = f"status IN ({', '.join(repr(name) for name in names) or repr('')})"
+    return f"({mine} OR {_GRANTED})" if queues.WRITES in consumed else mine
 
 
 def readable() -> tuple[str, list[Any]]:
@@ -75,9 +88,9 @@ def claim(run_id: str) -> Claimed | None:
     now, plus, lease, (ours, age) = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S, readable()
     sql = (
         f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "
-        f"attempts = attempts + 1 WHERE id = %s AND status IN ({_mine()}) "
-        f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) AND {ours} "
-        "RETURNING status, attempts, version"
+        f"attempts = attempts + 1 WHERE id = %s AND {_mine()} "
+        f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) AND {ours}"
+        f"{_lax()} RETURNING status, attempts, version"
     )
     params = [token, dbtime.plus_param(lease), dbtime.plus_param(handler_deadline_s()), raw_id(run_id), *age]
     with connection.cursor() as cursor:
@@ -94,7 +107,7 @@ def _leave_to_newer(run_id: str) -> None:
 
     A few times at once; where nobody of that code consumes the queue, the row's own back-off holds.
     """
-    with connection.cursor() as cursor:
+    with statements.cursor() as cursor:
         cursor.execute(
             f"UPDATE runs_run SET enqueued_at = NULL WHERE id = %s AND schema > {SCHEMA} AND lease_token IS NULL "
             f"AND enqueue_tries < {GIVEN_BACK}",
@@ -118,7 +131,7 @@ def _renew(leases: Sequence[tuple[str, str]]) -> set[str]:
     live = f"id IN ({each}) AND lease_token IN ({each}) AND lease_until >= {now} AND lease_deadline > {now}"
     which = [*(raw_id(run_id) for run_id, _ in leases), *(token for _, token in leases)]
     lease = dbtime.plus_param(env.read().LEASE_S)
-    with connection.cursor() as cursor:
+    with statements.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(_beside_locks(live, plus), [*which, lease])
         else:
@@ -159,29 +172,14 @@ def release(
                        f"THEN {dbtime.plus_sql()} ELSE due_at END")  # fmt: skip
         params += [seen, dbtime.plus_param(due_in_s)] if seen is not None else [dbtime.plus_param(due_in_s)]
         changes.append(f"enqueued_at = {dbtime.now_sql() if due_in_s <= 0 else 'NULL'}, enqueue_tries = 0")
-    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s"
-    with connection.cursor() as cursor:
+    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s{_lax()}"
+    with statements.cursor() as cursor:
         cursor.execute(sql, [*params, raw_id(run_id), token])
-
-
-def rests(run_id: str, token: str) -> bool:
-    """Whether the run has nothing due now, or is no longer this process's; then the lease is given back."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT CASE WHEN due_at <= {dbtime.now_sql()} THEN 1 ELSE 0 END FROM runs_run "
-            "WHERE id = %s AND lease_token = %s",
-            [raw_id(run_id), token],
-        )
-        row = cursor.fetchone()
-    if row is not None and row[0] == 1:
-        return False
-    release(run_id, token, None)
-    return True
 
 
 def due_now(run_id: str) -> bool:
     """Whether a hint is worth sending: the run is free and due."""
-    with connection.cursor() as cursor:
+    with statements.cursor() as cursor:
         cursor.execute(
             f"SELECT 1 FROM runs_run WHERE id = %s AND lease_token IS NULL AND due_at <= {dbtime.now_sql()}",
             [raw_id(run_id)],

@@ -5,30 +5,72 @@ The intent checks everything as row counts in one transaction or raises IntentLo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from django.db import connection, transaction
-from django.db.models import F, Max
+from django.db import connection
+from django.db.models import F
 
-from agentsite import clock, dbtime, env
-from agentsite.money import Money
+from agentsite import dbtime, env, statements
+from agentsite.canonical import canonical_text
 from approvals import queue
 from runs import numbering
-from runs.contracts import Intent, NewEvent, Outcome, RunState, SeenWrite, WriteChange
-from runs.errors import Fenced, IntentLost
-from runs.models import OPEN_WRITES, Attempt, Counter, OrderGuard, Run, RunOrder, Write
+from runs.contracts import Intent, NewEvent, Outcome, RunState, WriteChange
+from runs.errors import IntentLost
+from runs.models import OPEN_WRITES, Attempt, Counter, RunOrder, Write
 from runs.states import On
-from runs.store import anchored, events, folding
-from tools.contracts import OwnWrite, Refund, Release, SentMark, UsedSoFar
+from runs.store import anchored, folding, inserts
+from runs.store.inserts import Statement
+from runs.store.lease import raw_id
+from runs.store.ledger import GONE
+from tools.contracts import Refund, Release
 
 NEVER_MADE = "not_sent"
-GONE = (NEVER_MADE, "refused", "failed")
 CLOSED = ("confirmed", "failed", "refused", "not_sent")
-ORDER_WINDOW = timedelta(days=30)
-SEND_MARGIN_S = 5.0
 WATCH_DAYS = (1, 3, 7, 14, 30)
 _SHARE = {"postgresql": " FOR SHARE"}
+UPDATE = {"postgresql": " FOR UPDATE"}
+NO_LIMIT = 2**62
+LOCK_WRITE = (
+    "SELECT {now}, tenant_id, order_id, state, unknown_since, executed_at, looks FROM runs_write WHERE key = %s{update}"
+)
+PREPARE = "INSERT INTO runs_attempt (write_id, number, prepared_at, answer) VALUES (%s, %s, %s, '') RETURNING number"
+ANSWERED = (
+    "UPDATE runs_attempt SET answer = %s, answered_at = %s WHERE id = (SELECT id FROM runs_attempt "
+    "WHERE write_id = %s AND sent_at IS NOT NULL ORDER BY number DESC LIMIT 1)"
+)
+SWITCHES = (
+    "SELECT * FROM (SELECT 1, paused, FALSE, fence_demanded_at, fenced_at FROM tenants_site WHERE id = 1{share}) AS s "
+    "UNION ALL SELECT * FROM (SELECT 0, paused, shadow, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz) "
+    "FROM tenants_tenant WHERE id = %s{share}) AS t"
+)
+QUALIFIED = (
+    "SELECT 1 FROM runs_qualification WHERE id = %s AND NOT revoked AND (ends_at IS NULL OR ends_at > {now}){share}"
+)
+TAKE = "UPDATE runs_orderguard SET epoch = epoch + 1 WHERE tenant_id = %s AND order_id = %s AND epoch = %s"
+# An order on which we never wrote has no guard: the first who writes makes it, and any other finds it made.
+TAKE_FIRST = (
+    "INSERT INTO runs_orderguard (tenant_id, order_id, epoch) VALUES (%s, %s, 1) ON CONFLICT (tenant_id, order_id) "
+    "DO UPDATE SET epoch = runs_orderguard.epoch + 1 WHERE runs_orderguard.epoch = 0"
+)
+BUMP = "UPDATE runs_orderguard SET epoch = epoch + 1 WHERE tenant_id = %s AND order_id = %s"
+# A statement of its own, after the guard is held: within the one that waits for it, it would see what was before.
+TAKEN = (
+    "SELECT {now}, (SELECT 1 FROM runs_write WHERE tenant_id = %s AND order_id = %s AND state IN ({open}) LIMIT 1), "
+    "(SELECT state FROM runs_write WHERE key = %s), (SELECT MAX(number) FROM runs_attempt WHERE write_id = %s), "
+    "(SELECT MAX(number) FROM runs_attempt WHERE write_id = %s AND sent_at IS NOT NULL)"
+).replace("{open}", ", ".join(f"'{state}'" for state in OPEN_WRITES))
+# Each row under its own ceiling, the tenant's first; one that is full is not changed, and so not returned.
+COUNT = (
+    'INSERT INTO runs_counter (tenant_id, scope, subject, currency, "window", count, amount_minor) '
+    "VALUES (%s, 'tenant_hour', '', %s, %s, 1, %s), (%s, 'customer_day', %s, %s, %s, 1, %s) "
+    'ON CONFLICT (tenant_id, scope, subject, currency, "window") DO UPDATE SET '
+    "count = runs_counter.count + 1, amount_minor = runs_counter.amount_minor + excluded.amount_minor "
+    "WHERE runs_counter.count < CASE WHEN excluded.scope = 'tenant_hour' THEN %s ELSE %s END "
+    "AND runs_counter.amount_minor <= CASE WHEN excluded.scope = 'tenant_hour' THEN %s ELSE %s END RETURNING scope"
+)
 
 
 def lock_switches(run: RunState, release: Release) -> None:
@@ -38,7 +80,7 @@ def lock_switches(run: RunState, release: Release) -> None:
     `shadow`: the run was admitted to propose alone, or its tenant is in shadow mode.
     `fenced`: the order's refunds were listed (after `run.now`) before all that was sent up to the fence had to show.
     """
-    stopped, fenced_at = _held(run)
+    stopped, fenced_at = held_still(run)
     if stopped is not None:
         raise IntentLost(stopped)
     settle_s = env.read().VERIFY_FOR_S if release.settle_s is None else release.settle_s
@@ -46,17 +88,23 @@ def lock_switches(run: RunState, release: Release) -> None:
         raise IntentLost("fenced")
 
 
-def _held(run: RunState) -> tuple[str | None, datetime | None]:
-    """(what stops every write of the run, when the site was last fenced); both rows are held still."""
-    share = _SHARE.get(connection.vendor, "")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT paused, fence_demanded_at, fenced_at FROM tenants_site WHERE id = 1" + share)
-        paused, demanded, fenced_at = cursor.fetchone() or (False, None, None)
-        cursor.execute("SELECT paused, shadow FROM tenants_tenant WHERE id = %s" + share, [run.tenant_id])
-        tenant_paused, shadow = cursor.fetchone() or (False, False)
+def held_still(run: RunState) -> tuple[str | None, datetime | None]:
+    """(what stops every write of the run, when the site was last fenced); both rows are held still, the site's first.
+
+    One that is not there stops nothing.
+    """
+    paused = shadow = False
+    demanded: Any = None
+    fenced_at: Any = None
+    with statements.cursor() as cursor:
+        cursor.execute(SWITCHES.format(share=_SHARE.get(connection.vendor, "")), [run.tenant_id])
+        for of_site, is_paused, in_shadow, asked_at, at in cursor.fetchall():
+            paused, shadow = paused or bool(is_paused), shadow or bool(in_shadow)
+            if of_site:
+                demanded, fenced_at = asked_at, at
     if run.contract.shadow or shadow:
         return "shadow", None
-    if paused or tenant_paused:
+    if paused:
         return "paused", None
     return "restored" if demanded is not None else None, dbtime.moment(fenced_at)
 
@@ -94,13 +142,14 @@ def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEven
     _still_qualified(intent.route_qualification)
     if run.write_attempts >= run.contract.limits.max_write_attempts:
         raise IntentLost("attempts")
-    _take_order(release)
-    windows = _windows()
+    order = _take_order(release)
+    windows = _windows(order.now)
     _count(run, release, windows, needs_person=intent.needs_person)
-    number = _write_row(run, intent, windows)
-    RunOrder.objects.bulk_create(
-        [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
-    )
+    number = _write_row(run, intent, order, windows)
+    if release.order_id not in (run.contract.scope.order_ids or ()):  # those it has from its admission on
+        RunOrder.objects.bulk_create(
+            [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
+        )
     return (intent_event(release, number, numbering.of_write(run, release.key)),)
 
 
@@ -123,99 +172,131 @@ def _consume(release: Release) -> None:
 
 
 def _still_qualified(qualification_id: int | None) -> None:
-    if qualification_id is None:
+    if qualification_id is None or not _found(QUALIFIED, [qualification_id]):
         raise IntentLost("route")
-    share = _SHARE.get(connection.vendor, "")
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT 1 FROM runs_qualification WHERE id = %s AND NOT revoked "
-            f"AND (ends_at IS NULL OR ends_at > {dbtime.now_sql()}){share}",
-            [qualification_id],
-        )
-        if cursor.fetchone() is None:
-            raise IntentLost("route")
 
 
-def _take_order(release: Release) -> None:
-    taken = OrderGuard.objects.filter(
-        tenant_id=release.tenant_id, order_id=release.order_id, epoch=release.epoch
-    ).update(epoch=F("epoch") + 1)
+def _found(sql: str, params: list[Any]) -> bool:
+    with statements.cursor() as cursor:
+        cursor.execute(sql.format(now=dbtime.now_sql(), share=_SHARE.get(connection.vendor, "")), params)
+        return cursor.fetchone() is not None
+
+
+def changed(sql: str, params: Sequence[Any]) -> int:
+    """How many rows a statement changed, in the caller's transaction."""
+    with statements.cursor() as cursor:
+        cursor.execute(sql, params)
+        return int(cursor.rowcount)
+
+
+class _Order(NamedTuple):
+    """What was found once the order was ours: the write that has this key, and its last attempts."""
+
+    now: datetime
+    state: str | None
+    last: int
+    sent: int | None
+
+
+def _take_order(release: Release) -> _Order:
+    order = [release.tenant_id, release.order_id]
+    taken = changed(TAKE_FIRST, order) if release.epoch == 0 else changed(TAKE, [*order, release.epoch])
     if taken != 1:
         raise IntentLost("epoch")
-    busy = Write.objects.filter(tenant_id=release.tenant_id, order_id=release.order_id, state__in=OPEN_WRITES)
-    if busy.exists():
+    with statements.cursor() as cursor:
+        cursor.execute(TAKEN.format(now=dbtime.now_sql()), [*order, release.key, release.key, release.key])
+        at, busy, state, last, sent = cursor.fetchone()
+    if busy is not None:
         raise IntentLost("order_busy")
+    now = dbtime.moment(at)
+    assert now is not None, "the database always knows the time"
+    return _Order(now, state, last or 0, sent)
 
 
-def _windows() -> tuple[str, str]:
-    now = dbtime.now()
+def _windows(now: datetime) -> tuple[str, str]:
     return now.strftime("%Y-%m-%d"), now.strftime("%Y-%m-%dT%H")
 
 
 def _count(run: RunState, release: Release, windows: tuple[str, str], *, needs_person: bool) -> None:
-    """Both totals are bumped by one conditional UPDATE each; a person's approval lifts the customer's, not the
+    """Both totals are bumped, each while it stays under its ceiling; a person's approval lifts the customer's, not the
     tenant's."""
-    day, hour = windows
-    customer = run.contract.actor.customer_id
-    _bump(release, "tenant_hour", "", hour, release.tenant_limit)
-    _bump(release, "customer_day", customer, day, None if needs_person else release.customer_limit)
+    (day, hour), minor, currency = windows, release.amount.minor, release.amount.currency
+    tenant, customer = (
+        _room(release.tenant_limit, minor),
+        _room(None if needs_person else release.customer_limit, minor),
+    )
+    for scope, room in (("tenant_hour", tenant), ("customer_day", customer)):
+        if room[0] < 1 or room[1] < 0:
+            raise IntentLost(scope)
+    rows = (
+        release.tenant_id, currency, hour, minor,
+        release.tenant_id, run.contract.actor.customer_id, currency, day, minor,
+    )  # fmt: skip
+    with statements.cursor() as cursor:
+        cursor.execute(COUNT, [*rows, tenant[0], customer[0], tenant[1], customer[1]])
+        counted = {row[0] for row in cursor.fetchall()}
+    for scope in ("tenant_hour", "customer_day"):
+        if scope not in counted:
+            raise IntentLost(scope)
 
 
-def _bump(release: Release, scope: str, subject: str, window: str, limit: tuple[int, int] | None) -> None:
-    where = {
-        "tenant_id": release.tenant_id, "scope": scope, "subject": subject, "currency": release.amount.currency,
-        "window": window,
-    }  # fmt: skip
-    Counter.objects.bulk_create([Counter(**where)], ignore_conflicts=True)
-    rows = Counter.objects.filter(**where)
-    if limit is not None:
-        rows = rows.filter(count__lt=limit[0], amount_minor__lte=limit[1] - release.amount.minor)
-    if rows.update(count=F("count") + 1, amount_minor=F("amount_minor") + release.amount.minor) != 1:
-        raise IntentLost(scope)
+def _room(limit: tuple[int, int] | None, minor: int) -> tuple[int, int]:
+    """How many there may be, and how much in sum before this one, for this one to have room."""
+    return (NO_LIMIT, NO_LIMIT) if limit is None else (limit[0], limit[1] - minor)
 
 
-def _write_row(run: RunState, intent: Intent, windows: tuple[str, str]) -> int:
+def _write_row(run: RunState, intent: Intent, order: _Order, windows: tuple[str, str]) -> int:
     """Insert the write and its next attempt; one that never left us may be remade under its key."""
-    release, now = intent.release, dbtime.now()
-    day, hour = windows
-    earlier = Write.objects.filter(key=release.key).first()
-    if earlier is not None and (
-        earlier.state != "not_sent" or Attempt.objects.filter(write=earlier, sent_at__isnull=False).exists()
-    ):
+    release, (day, hour) = intent.release, windows
+    if order.state is not None and (order.state != NEVER_MADE or order.sent is not None):
         raise IntentLost("key_used")
     values: dict[str, Any] = {
-        "run_id": run.run_id, "tenant_id": run.tenant_id, "order_id": release.order_id,
-        "payment_id": release.payment_id, "tool": release.tool, "args": release.args,
+        "run_id": raw_id(run.run_id), "tenant_id": run.tenant_id, "order_id": release.order_id,
+        "payment_id": release.payment_id, "tool": release.tool, "args": canonical_text(release.args),
         "action_hash": release.action_hash, "approval_id": release.approval_id, "decision_id": release.decision_id,
         "body": release.body, "origin": release.origin, "amount_minor": release.amount.minor,
-        "currency": release.amount.currency,
-        "state": "intent", "call_id": intent.pending.call_id, "customer_id": run.contract.actor.customer_id,
-        "intent_at": now, "unknown_since": None, "absent_at": None, "closed_at": None, "result": None,
-        "customer_window": day, "tenant_window": hour, "look_at": now + timedelta(seconds=env.read().RECONCILE_FOR_S),
+        "currency": release.amount.currency, "state": "intent", "call_id": intent.pending.call_id,
+        "customer_id": run.contract.actor.customer_id, "intent_at": dbtime.param(order.now), "unknown_since": None,
+        "absent_at": None, "closed_at": None, "result": None, "customer_window": day, "tenant_window": hour,
+        "look_at": dbtime.param(order.now + timedelta(seconds=env.read().RECONCILE_FOR_S)),
     }  # fmt: skip
-    Write.objects.update_or_create(key=release.key, defaults=values)
-    return _prepare(release.key)
+    if order.state is None:
+        values = {"key": release.key, **values, "looks": 0, "watched": 0}
+        write = Statement(sql=_insert_write(tuple(values)), params=tuple(values.values()))
+    else:
+        write = _columns_of(release.key, values)
+    return _prepare(release.key, order.last + 1, order.now, first=[write])
 
 
-def _prepare(key: str) -> int:
-    last = Attempt.objects.filter(write_id=key).aggregate(last=Max("number"))["last"] or 0
-    Attempt.objects.create(write_id=key, number=last + 1, prepared_at=dbtime.now())
-    return int(last) + 1
+@lru_cache(maxsize=4)
+def _insert_write(columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO runs_write ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
+
+
+def _columns_of(key: str, values: dict[str, Any]) -> Statement:
+    columns = ", ".join(f"{name} = %s" for name in values)
+    return Statement(
+        sql=f"UPDATE runs_write SET {columns} WHERE key = %s RETURNING key", params=[*values.values(), key]
+    )
+
+
+def _prepare(key: str, number: int, now: datetime, *, first: Sequence[Statement] = ()) -> int:
+    inserts.run_with(first, Statement(sql=PREPARE, params=[key, number, dbtime.param(now)]))
+    return number
 
 
 def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tuple[NewEvent, ...]:
     """Release a write of ours once more: a next attempt where the last one was sent."""
     if last_input_seq != run.last_input_seq:
         raise IntentLost("input")
-    taken = OrderGuard.objects.filter(
-        tenant_id=release.tenant_id, order_id=release.order_id, epoch=release.epoch
-    ).update(epoch=F("epoch") + 1)
-    if taken != 1:
+    if changed(TAKE, [release.tenant_id, release.order_id, release.epoch]) != 1:
         raise IntentLost("epoch")
     if run.write_attempts >= run.contract.limits.max_write_attempts:
         raise IntentLost("attempts")
-    unsent = Attempt.objects.filter(write_id=release.key, sent_at__isnull=True, answer="").first()
-    number = unsent.number if unsent else _prepare(release.key)
+    tries = list(Attempt.objects.filter(write_id=release.key).order_by("number"))
+    unsent = next((a for a in tries if a.sent_at is None and a.answer == ""), None)
+    last = tries[-1].number if tries else 0
+    number = unsent.number if unsent else _prepare(release.key, last + 1, dbtime.now())
     Write.objects.filter(key=release.key).update(absent_at=None)
     return (released_again_event(release, number, numbering.of_write(run, release.key)),)
 
@@ -225,7 +306,13 @@ def released_again_event(release: Release, attempt: int, span: str | None = None
 
 
 def bump_guard(tenant_id: str, order_id: str) -> None:
-    OrderGuard.objects.filter(tenant_id=tenant_id, order_id=order_id).update(epoch=F("epoch") + 1)
+    """Whoever read the order's epoch before knows less than there is."""
+    inserts.add([bumped(tenant_id, order_id)])
+
+
+def bumped(tenant_id: str, order_id: str) -> Statement:
+    """The same, for a statement that does more."""
+    return Statement(sql=BUMP, params=[tenant_id, order_id])
 
 
 def change_write(change: WriteChange, *, watch: bool = False) -> None:
@@ -233,24 +320,47 @@ def change_write(change: WriteChange, *, watch: bool = False) -> None:
 
     `watch`: confirmed for good, so it is looked at again after days (`write-path.md` 5).
     """
-    row = Write.objects.select_for_update().get(key=change.key)
-    now = dbtime.now()
+    row = _locked_write(change.key)
+    now = row.now
     values = folding.write_fields(change, now, unknown_since=row.unknown_since, executed_at=row.executed_at)
-    values |= {"looks": F("looks") + 1}
     if change.refund is not None:
-        values["result"] = _result(change.refund)
+        values["result"] = canonical_text(_result(change.refund))
     if change.state in CLOSED:
         values |= {"closed_at": now, "look_at": None, "watch_at": None}
     elif change.look_in_s is not None:
         values["look_at"] = now + timedelta(seconds=change.look_in_s)
     if watch:
         values |= {"watch_at": now + timedelta(seconds=env.read().WATCH_DAY_S * WATCH_DAYS[0]), "watched": 0}
-    Write.objects.filter(key=change.key).update(**values)
-    bump_guard(row.tenant_id, row.order_id)
+    plain = {name: dbtime.param(v) if isinstance(v, datetime) else v for name, v in values.items()}
+    also = [bumped(row.tenant_id, row.order_id)]
     if change.answer:
-        _answer(change.key, change.answer)
+        also.append(Statement(sql=ANSWERED, params=[change.answer[:64], dbtime.param(now), change.key]))
+    inserts.run_with(also, _columns_of(change.key, {"looks": row.looks + 1, **plain}))
     if change.state in GONE and row.state not in CLOSED:
-        _uncount(row)
+        _uncount(change.key)
+
+
+class _Locked(NamedTuple):
+    now: datetime
+    tenant_id: str
+    order_id: str
+    state: str
+    unknown_since: datetime | None
+    executed_at: datetime | None
+    looks: int
+
+
+def _locked_write(key: str) -> _Locked:
+    """A write's row, held, and the time. Raises Write.DoesNotExist."""
+    with statements.cursor() as cursor:
+        cursor.execute(LOCK_WRITE.format(now=dbtime.now_sql(), update=UPDATE.get(connection.vendor, "")), [key])
+        row = cursor.fetchone()
+    if row is None:
+        raise Write.DoesNotExist(key)
+    at, tenant_id, order_id, state, unknown_since, executed_at, looks = row
+    now = dbtime.moment(at)
+    assert now is not None, "the database always knows the time"
+    return _Locked(now, tenant_id, order_id, state, dbtime.moment(unknown_since), dbtime.moment(executed_at), looks)
 
 
 def _result(refund: Refund) -> dict[str, Any]:
@@ -260,14 +370,9 @@ def _result(refund: Refund) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _answer(key: str, answer: str) -> None:
-    last = Attempt.objects.filter(write_id=key, sent_at__isnull=False).order_by("-number").first()
-    if last is not None:
-        Attempt.objects.filter(id=last.id).update(answer=answer[:64], answered_at=dbtime.now())
-
-
-def _uncount(row: Write) -> None:
+def _uncount(key: str) -> None:
     """A write that came to nothing gives its share of the totals back."""
+    row = Write.objects.get(key=key)
     for scope, subject, window in (
         ("tenant_hour", "", row.tenant_window),
         ("customer_day", row.customer_id, row.customer_window),
@@ -275,103 +380,3 @@ def _uncount(row: Write) -> None:
         Counter.objects.filter(
             tenant_id=row.tenant_id, scope=scope, subject=subject, currency=row.currency, window=window, count__gte=1
         ).update(count=F("count") - 1, amount_minor=F("amount_minor") - row.amount_minor)
-
-
-def mark_sent(run: RunState, write: SeenWrite) -> SentMark | None:
-    """The commit directly before the socket: fenced, once per attempt. None: no right to send (spent, or stopped).
-
-    Stop switches and shadow mode are held still with it: nothing is marked once one has committed (M119, M110). Nor is
-    anything on a database that lacks what this host sent before, nor without a line in this host's anchor log (M124).
-    Only the process that got the mark may POST, once, within its window of seconds on the monotonic clock.
-    """
-    if anchored.demands():
-        return None
-    window = env.read().WRITE_TIMEOUT_S + SEND_MARGIN_S
-    now = dbtime.now_sql()
-    with transaction.atomic():
-        if _held(run)[0] is not None:
-            return None
-        at = dbtime.now()
-        row = Run.objects.select_for_update().get(id=run.run_id)
-        if row.version != run.version or row.lease_token != run.lease:
-            raise Fenced(run.run_id)
-        marked_at = clock.monotonic()  # before the database fixes gives_up_at: our window ends first
-        attempt = Attempt.objects.filter(write_id=write.key, sent_at__isnull=True, answer="").first()
-        if attempt is None:
-            return None
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"UPDATE runs_attempt SET sent_at = {now}, gives_up_at = {dbtime.plus_sql()} "
-                "WHERE id = %s AND sent_at IS NULL",
-                [dbtime.plus_param(window), attempt.id],
-            )
-            if cursor.rowcount != 1:
-                return None
-        Write.objects.filter(key=write.key).update(state="sent")
-        bump_guard(run.tenant_id, write.order_id)
-        sent = _note_sent(row, write.key, attempt.number, numbering.of_write(run, write.key))
-    anchored.keep(run, write, sent, at=at)
-    return SentMark(attempt=attempt.number, marked_at=marked_at, window_s=window)
-
-
-def _note_sent(row: Run, key: str, number: int, span: str) -> events.Position:
-    event = NewEvent(type="write.sent", meta={"key": key, "attempt": number}, span=span)
-    here = events.Position(seq=row.last_seq, head=row.chain_head)
-    position = events.append(str(row.id), here, row.version, [event])
-    Run.objects.filter(id=row.id).update(
-        last_seq=position.seq, chain_head=position.head, write_attempts=F("write_attempts") + 1
-    )
-    return position
-
-
-def read_epoch(tenant_id: str, order_id: str) -> int:
-    """The order's epoch, to be read BEFORE its live facts and compared in the intent."""
-    OrderGuard.objects.bulk_create([OrderGuard(tenant_id=tenant_id, order_id=order_id)], ignore_conflicts=True)
-    return OrderGuard.objects.values_list("epoch", flat=True).get(tenant_id=tenant_id, order_id=order_id)
-
-
-def own_writes(tenant_id: str, order_id: str) -> tuple[OwnWrite, ...]:
-    """Every write of ours on an order, whatever run made it (`write-path.md` 3)."""
-    rows = Write.objects.filter(tenant_id=tenant_id, order_id=order_id).prefetch_related("tries")
-    return tuple(
-        OwnWrite(
-            key=w.key, run_id=str(w.run_id), payment_id=w.payment_id,
-            amount=Money(minor=w.amount_minor, currency=w.currency), state=w.state, refund_id=w.refund_id,
-            intent_at=w.intent_at, first_sent_at=min((a.sent_at for a in w.tries.all() if a.sent_at), default=None),
-            # Only what was verified is watched, from then on.
-            customer_id=w.customer_id, verified=w.state == "confirmed" and bool(w.watch_at or w.watched),
-        )
-        for w in rows
-    )  # fmt: skip
-
-
-def used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, *, leave_out: str) -> UsedSoFar:
-    """What the agent refunded and holds open on the order in 30 days, and the totals of the running windows."""
-    day, hour = _windows()
-    on_order = Write.objects.filter(
-        tenant_id=tenant_id, order_id=order_id, currency=currency, intent_at__gte=dbtime.now() - ORDER_WINDOW
-    ).exclude(state__in=GONE).exclude(key=leave_out)  # fmt: skip
-    again = Write.objects.filter(key=leave_out, currency=currency).first() if leave_out else None
-    return UsedSoFar(
-        agent_on_order_minor=sum(on_order.values_list("amount_minor", flat=True)),
-        customer_day=_less(
-            _counted(tenant_id, "customer_day", customer_id, currency, day),
-            again if again and again.customer_window == day else None,
-        ),
-        tenant_hour=_less(
-            _counted(tenant_id, "tenant_hour", "", currency, hour),
-            again if again and again.tenant_window == hour else None,
-        ),
-    )
-
-
-def _less(used: tuple[int, int], write: Write | None) -> tuple[int, int]:
-    """A total without a write that is counted in it and is being released once more."""
-    return (used[0] - 1, used[1] - write.amount_minor) if write else used
-
-
-def _counted(tenant_id: str, scope: str, subject: str, currency: str, window: str) -> tuple[int, int]:
-    row = Counter.objects.filter(
-        tenant_id=tenant_id, scope=scope, subject=subject, currency=currency, window=window
-    ).first()
-    return (row.count, row.amount_minor) if row else (0, 0)

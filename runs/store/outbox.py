@@ -12,10 +12,11 @@ from typing import Any
 
 from django.db import transaction
 
-from agentsite import addresses, clock, dbtime, queues
+from agentsite import addresses, clock, dbtime, queues, statements
 from approvals.models import Approval
 from runs import reply
 from runs.models import Event, Run, Webhook, new_id
+from runs.store.lease import raw_id
 from runs.store.tell import story
 
 TOLD_STATUSES = frozenset({"awaiting_approval", "waiting_reply", "completed", "escalated", "cancelled", "failed"})
@@ -26,6 +27,9 @@ TOLD_EVENTS = {
 ASKING = ("run.awaiting_approval", "run.approval_expired")
 UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 """What telling a story raises where a row's columns hold what no code of ours wrote."""
+MAX_KNOWN = 20_000
+_uncalled: set[str] = set()
+"""Runs without a `callback_url` that this process has met; beyond so many it begins anew."""
 # Only what is needed: a column that cannot be read must not keep a run from ending.
 NEEDED = (
     "tenant_id", "request_id", "trace_id", "agent", "callback_url", "status", "waiting_for", "outcome", "reason",
@@ -43,11 +47,9 @@ def kind_of(type_: str, meta: Any) -> str | None:
 def leave(run_id: str, happened: Sequence[Event]) -> None:
     """A row for each event that the run's client is called about, in the caller's transaction, after its changes."""
     told = [(event, kind) for event in happened if (kind := kind_of(event.type, event.meta)) is not None]
-    if not told:
+    if not told or not _is_called(run_id):
         return
     run = Run.objects.only(*NEEDED).get(id=run_id)
-    if not run.callback_url:
-        return
     now, message = dbtime.now(), _message(run)
     rows = [
         Webhook(
@@ -59,6 +61,21 @@ def leave(run_id: str, happened: Sequence[Event]) -> None:
     ]  # fmt: skip
     Webhook.objects.bulk_create(rows)
     transaction.on_commit(queues.nudge_deliver, robust=True)
+
+
+def _is_called(run_id: str) -> bool:
+    """Whether the client is called at all: an address never comes later, so of most runs a process asks once."""
+    if run_id in _uncalled:
+        return False
+    with statements.cursor() as cursor:
+        cursor.execute("SELECT callback_url FROM runs_run WHERE id = %s", [raw_id(run_id)])
+        row = cursor.fetchone()
+    if row is not None and not row[0]:
+        if len(_uncalled) >= MAX_KNOWN:
+            _uncalled.clear()
+        _uncalled.add(run_id)
+        return False
+    return True
 
 
 def _body(run: Run, event: Event, kind: str, message: str) -> str:

@@ -20,6 +20,11 @@ GONE: Json = {"precedent": True, "erased": True}
 """What stands in place of a case that was erased."""
 
 
+def quotes(outcome: Outcome) -> bool:
+    """Whether it brings copies of earlier cases, which `noted` looks at under their locks."""
+    return any(True for seen in outcome.observations for _ in _quoted(seen))
+
+
 def noted(run: RunState, outcome: Outcome) -> Outcome:
     """The outcome with the cases that still stand; which those are is noted. Within the checkpoint's transaction."""
     quoted = {str(case["run"]) for seen in outcome.observations for case in _quoted(seen)}

@@ -36,6 +36,15 @@ def story(run_id: str) -> reply.Story:
     )  # fmt: skip
 
 
+def first_story(row: Run) -> reply.Story:
+    """The same of a run that was made just now: nothing but its request is there to be looked for."""
+    return reply.story(
+        status=row.status, reason=None, outcome=None, waiting_for=None, observations=(), writes=[], approval=None,
+        dependency=None, language=languages.of_customer(_goal(row), ()),
+        listed_from=listed_from(row.restored_at, row.tenant_id, row.agent),
+    )  # fmt: skip
+
+
 def _clauses(run_id: str) -> tuple[clauses.Clause, ...]:
     """Those of the run's reply, a correction of it included; none once it was erased."""
     sent = Event.objects.filter(run_id=run_id, type="reply.sent").order_by("seq").first()

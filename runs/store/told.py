@@ -6,38 +6,54 @@ rows is read in the transaction that wrote them, where that has to do with money
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from django.db import transaction
 
-from agentsite import clock, heads, telemetry, tracing
+from agentsite import clock, dbtime, heads, statements, telemetry, tracing
 from agentsite.money import Money
-from approvals.models import Approval
 from runs import loglines, traced
 from runs.contracts import Outcome, RunState, SeenObservation
-from runs.models import Attempt, Event, Run, Write
+from runs.models import Event, Run
 from runs.states import TERMINAL
+from runs.store.lease import raw_id
 from tools.contracts import Json
+
+Found = dict[tuple[str, str], Any]
+"""A row of the answer, by table and column."""
 
 ENDED = frozenset(status.value for status in TERMINAL)
 UNTELLABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What rows raise that no code of ours wrote: their line says less, their commit stands."""
+_RUN = ("agent", "status", "reason", "outcome", "waiting_for", "release", "created_at", "completed_at")
 _APPROVAL = ("id", "status", "rule", "action_hash", "required", "amount_minor", "currency", "requested_at",
              "expires_at", "void_reason")  # fmt: skip
 _WRITE = ("key", "tool", "order_id", "payment_id", "amount_minor", "currency", "state", "refund_id", "refund_state",
           "action_hash", "approval_id", "decision_id", "intent_at", "closed_at")  # fmt: skip
 _STANDS = ("status", "reason", "waiting_for", "outcome")
 _ATTEMPT = ("number", "prepared_at", "sent_at", "answered_at", "answer")
+_TIMES = frozenset(name for name in (*_RUN, *_APPROVAL, *_WRITE, *_ATTEMPT) if name.endswith("_at"))
+_IDS_OF = ("trace_id", "tenant_id", "request_id")
+_COLUMNS = {
+    "run": [("r", name) for name in _RUN], "versions": [("r", "versions")],
+    "approvals": [("p", name) for name in _APPROVAL],
+    "writes": [*(("w", name) for name in _WRITE), *(("t", name) for name in _ATTEMPT)],
+}  # fmt: skip
+_JOINED = {
+    "approvals": " LEFT JOIN approvals_approval p ON p.run_id = r.id",
+    "writes": " LEFT JOIN runs_write w ON w.run_id = r.id LEFT JOIN runs_attempt t ON t.write_id = w.key",
+}
+_SORTED = {"approvals": "p.requested_at, p.id", "writes": "w.intent_at, w.key, t.number"}
 
 
 def once_committed(run_id: str, rows: Sequence[Event]) -> None:
     """Tell of these events of one run when the caller's transaction is on the disk; of none where it is rolled back."""
     if rows:
-        told = partial(_tell, run_id, tuple(rows), _ids(run_id), _rows(run_id, rows))
-        transaction.on_commit(told, robust=True)
+        rows_now = _rows(run_id, rows)
+        transaction.on_commit(partial(_tell, run_id, tuple(rows), _ids(run_id), rows_now), robust=True)
 
 
 def stood(
@@ -61,7 +77,7 @@ def _stands(run: RunState, outcome: Outcome, seen: Sequence[SeenObservation], co
     if seen:
         more["observed"] = [loglines.observed(o, clock.rfc3339(o.fetched_at)) for o in seen]
     if outcome.write is not None and not outcome.events:
-        more["writes"] = _tellable(_writes, run.run_id)
+        more |= _left(run.run_id, ("writes",))
     return stands | more
 
 
@@ -83,48 +99,78 @@ def _rows(run_id: str, events: Sequence[Event]) -> Json:
     ends = any(e.type == "run.status" and e.meta.get("to") in ENDED for e in events)
     asked = ends or "write.intent" in types or any(t.startswith("approval.") for t in types)
     wrote = ends or any(t.startswith("write.") for t in types)
-    wanted: dict[str, tuple[bool, Callable[[str], Any]]] = {
-        "run": (ends or "run.accepted" in types, _run), "versions": ("run.accepted" in types, _versions),
-        "approvals": (asked, _approvals), "writes": (wrote, _writes),
-    }  # fmt: skip
-    return {name: _tellable(tell, run_id) for name, (told, tell) in wanted.items() if told}
+    begins = "run.accepted" in types
+    about = {"run": ends or begins, "versions": begins, "approvals": asked, "writes": wrote}
+    return _left(run_id, tuple(name for name, told in about.items() if told))
 
 
-def _tellable(tell: Callable[[str], Any], run_id: str) -> Any:
+def _left(run_id: str, about: tuple[str, ...]) -> Json:
+    """The run's own row and the others, by one statement: each approval beside each attempt, of which there are few."""
+    if not about:
+        return {}
+    sql, names = _statement(about)
+    with statements.cursor() as cursor:
+        cursor.execute(sql, [raw_id(run_id)])
+        found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    if found:
+        telemetry.know(run_id, *(found[0]["r", name] for name in _IDS_OF))
+    return {name: _tellable(_PARTS[name], found) for name in about}
+
+
+@lru_cache(maxsize=16)
+def _statement(about: tuple[str, ...]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What is asked of the database, and the table and name of each column that it answers with."""
+    names = (*(("r", name) for name in _IDS_OF), *(column for part in about for column in _COLUMNS[part]))
+    joined = "".join(_JOINED.get(part, "") for part in about)
+    order = ", ".join(_SORTED[part] for part in about if part in _SORTED)
+    columns = ", ".join(f"{table}.{name}" for table, name in names)
+    sql = f"SELECT {columns} FROM runs_run r{joined} WHERE r.id = %s"
+    return f"{sql} ORDER BY {order}" if order else sql, names
+
+
+def _tellable(tell: Callable[[list[Found]], Any], found: list[Found]) -> Any:
     try:
-        return tell(run_id)
+        return tell(found)
     except UNTELLABLE:
         telemetry.count("untold", what="rows")
         return None
 
 
-def _run(run_id: str) -> Json:
-    names = ("agent", "status", "reason", "outcome", "waiting_for", "release", "created_at", "completed_at")
-    row = Run.objects.filter(id=run_id).values(*names).get()
-    return {name: _said(found) for name, found in row.items()}
+def _run(found: list[Found]) -> Json:
+    return _part(found[0], "r", _RUN)
 
 
-def _versions(run_id: str) -> Json:
-    return loglines.spoken(Run.objects.values_list("versions", flat=True).get(id=run_id))
+def _versions(found: list[Found]) -> Json:
+    return loglines.spoken(json.loads(found[0]["r", "versions"]))
 
 
-def _approvals(run_id: str) -> list[Json]:
-    rows = Approval.objects.filter(run_id=run_id).order_by("requested_at").values(*_APPROVAL)
-    return [_money({name: _said(found) for name, found in row.items()}) for row in rows]
+def _approvals(found: list[Found]) -> list[Json]:
+    once = {row["p", "id"]: row for row in found if row["p", "id"] is not None}
+    return [_money(_part(row, "p", _APPROVAL)) for row in once.values()]
 
 
-def _writes(run_id: str) -> list[Json]:
-    rows = Write.objects.filter(run_id=run_id).order_by("intent_at").values(*_WRITE)
-    tries = list(Attempt.objects.filter(write__run_id=run_id).order_by("number").values("write_id", *_ATTEMPT))
+def _writes(found: list[Found]) -> list[Json]:
+    once = {row["w", "key"]: row for row in found if row["w", "key"] is not None}
+    tries = {(row["w", "key"], row["t", "number"]): row for row in found if row["t", "number"] is not None}
     return [
-        _money({name: _said(found) for name, found in row.items()})
-        | {"attempts": [{n: _said(t[n]) for n in _ATTEMPT} for t in tries if t["write_id"] == row["key"]]}
-        for row in rows
+        _money(_part(row, "w", _WRITE))
+        | {"attempts": [_part(t, "t", _ATTEMPT) for (of, _), t in tries.items() if of == key]}
+        for key, row in once.items()
     ]
 
 
-def _said(found: object) -> object:
-    return clock.rfc3339(found) if isinstance(found, datetime) else loglines.value(found)
+_PARTS: dict[str, Callable[[list[Found]], Any]] = {
+    "run": _run, "versions": _versions, "approvals": _approvals, "writes": _writes,
+}  # fmt: skip
+
+
+def _part(row: Found, table: str, names: Sequence[str]) -> Json:
+    return {name: _said(name, row[table, name]) for name in names}
+
+
+def _said(name: str, found: object) -> object:
+    moment = dbtime.moment(found) if name in _TIMES else None
+    return clock.rfc3339(moment) if moment is not None else loglines.value(found)
 
 
 def _money(row: Json) -> Json:

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from runs.models import Attachment, Run
+from runs.models import Archive, Attachment, Run
 
 register = template.Library()
 MAX_FILES = 100
@@ -18,4 +18,6 @@ def customer_files(run: Run) -> dict[str, Any]:
     found = Attachment.objects.filter(run=run).defer("content").order_by("input_seq", "position")[:MAX_FILES]
     messages = dict(run.inputs.filter(kind="message").values_list("seq", "message_id"))
     erased = set(Attachment.objects.filter(run=run, content=None).values_list("id", flat=True))
-    return {"run": run, "files": [(file, messages.get(file.input_seq or -1)) for file in found], "erased": erased}
+    archived = run.conversation_erased_at is None and Archive.objects.filter(run=run).exists()
+    files = [(file, messages.get(file.input_seq or -1)) for file in found]
+    return {"run": run, "files": files, "erased": erased, "archived": archived}

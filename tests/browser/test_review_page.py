@@ -265,7 +265,8 @@ def test_a_page_whose_facts_moved_shows_them_and_decides_anew(
 def settle(page: Page) -> None:
     """Waits for the transitions that a change of the colour scheme begins: half way a link has any contrast."""
     page.evaluate(
-        "() => Promise.allSettled(document.getAnimations().filter(a => a instanceof CSSTransition).map(a => a.finished))"
+        "() => Promise.allSettled(document.getAnimations()"
+        ".filter(a => a instanceof CSSTransition).map(a => a.finished))"
     )
 
 

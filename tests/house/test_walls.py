@@ -12,12 +12,12 @@ from tests.house.walls import calls, imported, sources, strings
 RUN_TABLES = re.compile(r"\b(UPDATE|INSERT INTO|DELETE FROM)\s+runs_(run|write|attempt|observation|turn|event|input)\b")
 RUN_MODELS = (
     "Run", "Write", "Attempt", "Observation", "Turn", "Event", "Input", "OrderGuard", "Counter", "RunOrder", "Webhook",
-    "Delivery", "Shadow",
+    "Delivery", "Shadow", "Archive",
 )  # fmt: skip
 WRITES = ("create", "bulk_create", "update", "update_or_create", "get_or_create", "delete", "bulk_update", "save")
 PAPERS = (
     "runs/contracts.py", "runs/attachments.py", "runs/states.py", "runs/prompt.py", "runs/compaction.py",
-    "runs/sizes.py", "runs/inert.py", "runs/loglines.py", "runs/numbering.py",
+    "runs/shown.py", "runs/sizes.py", "runs/inert.py", "runs/loglines.py", "runs/numbering.py",
     "tools/digests.py", "tools/citations.py", "runs/clauses.py", "runs/courtesy.py", "runs/agreement.py",
     "runs/verifier.py", "runs/reply.py", "runs/story.py", "runs/wordlists.py", "runs/languages.py",
     "runs/budgets.py", "runs/loops.py", "runs/errors.py", "runs/inference/parse.py", "approvals/states.py",

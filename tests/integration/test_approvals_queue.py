@@ -303,7 +303,7 @@ def test_a_decision_nudges_its_run_once_and_after_the_commit(
     assert (len(second), sent) == (2, [])
     for told in second:
         told()
-    assert sent == [(str(approval.run_id), "awaiting_approval")]
+    assert sent == [(str(approval.run_id), "approved")]  # to whoever may make the write
     with django_capture_on_commit_callbacks(execute=True):
         refused(approval, approving.person("cy"))
     assert len(sent) == 1

@@ -165,6 +165,7 @@ def test_breaker_that_cannot_be_reached_lets_calls_through(db: None, periods: py
     time_goes_by(COOL_S)
     probe = allowed()
     periods.setattr(breaker, "_rows", away)
+    periods.setattr(breaker, "_row", away)
     assert allowed() == breaker.Permit(dependency=DEPENDENCY, account=ACCOUNT)
     assert breaker.is_closed(DEPENDENCY, ACCOUNT)
     for permit in (probe, allowed()):

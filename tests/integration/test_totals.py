@@ -74,7 +74,7 @@ def test_write_is_counted_and_given_back_in_the_windows_of_one_instant(world: Wo
     """The hour may turn inside the intent: what is counted in one window is never taken from the next."""
     hours = (dbtime.now() + timedelta(days=n) for n in range(1000))
     windows: Iterator[tuple[str, str]] = ((at.strftime("%Y-%m-%d"), at.strftime("%Y-%m-%dT%H")) for at in hours)
-    world.patch.setattr(money_rows, "_windows", lambda: next(windows))
+    world.patch.setattr(money_rows, "_windows", lambda _now: next(windows))
     run = small(world, "status:422")
     assert [s for _, s in world.writes(run)] == ["refused"]
     write = Write.objects.get()

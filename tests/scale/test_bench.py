@@ -15,10 +15,12 @@ from django.core.management import CommandError, call_command
 
 from agentsite.private.processes import wait_until
 from runs.bench import calls as scenario
-from runs.bench import stage
+from runs.bench import scenarios, stage
 from runs.bench.calls import Figures
+from runs.bench.goals import GOALS
 from runs.bench.stage import Pace
 from runs.chaos import calls
+from runs.chaos.ground import SiteFailed
 from runs.contracts import LLMTurnResult
 from runs.inference.dialects import answers
 from runs.inference.dialects.openai_native import DIALECT
@@ -73,8 +75,9 @@ def test_provider_holds_calls_then_proposes_a_read_then_ends(provider: str, stre
     assert 0 < seen["first_at"] <= seen["most_at"]
 
 
-@pytest.mark.parametrize("wrong", [[], ["nothing"], ["calls", "--calls=0"], ["calls", "--seconds=-1"],
-                                   ["calls", "--threads=399"], ["calls", "--calls=1001"]])  # fmt: skip
+@pytest.mark.parametrize("wrong", [["nothing"], ["refund", "--rounds=0"], ["calls", "--calls=0"],
+                                   ["calls", "--seconds=-1"], ["calls", "--threads=399"],
+                                   ["calls", "--calls=1001"]])  # fmt: skip
 def test_bench_refuses_wrong_usage(wrong: list[str]) -> None:
     with pytest.raises(CommandError):
         call_command("bench", *wrong)
@@ -101,3 +104,37 @@ def test_bench_fails_where_something_was_lost(
         with pytest.raises(CommandError, match=fault):
             call_command("bench", "calls", "--json", stdout=said)
     assert json.loads(said.getvalue()) == json.loads(json.dumps(measured.wire()))
+
+
+def test_bench_without_a_scenario_judges_every_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "measure", lambda asked, say: FIGURES)
+    monkeypatch.setattr(scenarios, "WHOLE", {"calls": ["--calls=3"]})
+    said = io.StringIO()
+    call_command("bench", "--json", stdout=said)
+    told = json.loads(said.getvalue())
+    assert [one["figure"] for one in told["goals"]] == [goal.figure for goal in GOALS]
+    assert {one["verdict"] for one in told["goals"]} == {"not measured"}
+    assert told["scenarios"] == {"calls": json.loads(json.dumps(FIGURES.wire()))}
+
+
+def test_bench_in_small_judges_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "measure", lambda asked, say: FIGURES)
+    monkeypatch.setattr(scenarios, "QUICK", {"calls": ["--calls=3"]})
+    said = io.StringIO()
+    call_command("bench", "--quick", stdout=said)
+    call_command("bench", "--quick", "--json", stdout=said)
+    *words, document = said.getvalue().splitlines()
+    assert "MISSED" not in "".join(words) and "not judged" in words[-1]
+    assert json.loads(document)["goals"] is None
+
+
+def test_bench_without_a_scenario_goes_on_where_one_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(asked: object, say: object) -> Figures:
+        raise SiteFailed("the site did not start\nand a log")
+
+    monkeypatch.setattr(scenario, "measure", failing)
+    monkeypatch.setattr(scenarios, "WHOLE", {"calls": []})
+    said = io.StringIO()
+    with pytest.raises(CommandError, match="calls: the site did not start"):
+        call_command("bench", stdout=said)
+    assert "calls: not measured" in said.getvalue() and "0 aim met, 0 met, 0 MISSED" in said.getvalue()

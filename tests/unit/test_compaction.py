@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runs import compaction, sizes
+from runs import compaction, shown, sizes
 from runs.contracts import Prompt, RunState, SeenObservation
 from runs.inference import offline
 from runs.inference.reading import read
@@ -261,7 +261,7 @@ def test_list_too_long_even_so_is_counts_and_sums_from_which_nothing_is_proposed
 
 def test_large_passages_are_whole_or_named_and_never_cut() -> None:
     found = [{**passage(), "section": f"S{n}", "text": f"clause {n} " + "w" * 900} for n in range(9)]
-    told = digests.essence("search_policy", {"passages": found}, compaction.MAX_RESULT_BYTES)
+    told = digests.essence("search_policy", {"passages": found}, shown.MAX_RESULT_BYTES)
     assert told["passages"] == found[:3]
     assert [p["section"] for p in told["passages_not_shown"]] == ["S3", "S4", "S5", "S6", "S7", "S8"]
     assert all("text" not in p for p in told["passages_not_shown"])

@@ -17,34 +17,33 @@ from __future__ import annotations
 import ipaddress
 import math
 import os
-import re
 import socket
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpcore
 import httpx
 
 from agentsite import __version__, addresses, clock
+from tools.adapters.answers import Reply as Reply
+from tools.adapters.answers import Streamed as Streamed
 
 CONNECT_TIMEOUT_S = 2.0
 MAX_BYTES = 2_000_000
-MAX_RETRY_AFTER_S = 3600.0
-SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 MAX_CONNECTIONS = 100
 # Models answer in seconds where a business system takes milliseconds: many more calls are under way at once.
 MAX_MODEL_CONNECTIONS = 2000
 # Kept short: a connection the other side has just closed would make a write's outcome unknown for nothing.
 KEEPALIVE_S = 5.0
-HEADERS = {"User-Agent": f"agentsite/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
+HEADERS = {
+    "User-Agent": f"agentsite/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity",
+    "Connection": "keep-alive",
+}  # fmt: skip
 
 EVENTS = "text/event-stream"
 MAX_ADDRESSES = 4
@@ -86,57 +85,15 @@ class TooLarge(HttpError):
     pass
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """An answer as it came; header names are in lower case, the body is whole and not decoded."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds its `Retry-After` names, as a number or an HTTP date, an hour at most; None where it names none."""
-        return _retry_after_s(self.headers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Streamed:
-    """The head of an answer, and its body in pieces as they come, not decoded; reading a piece raises HttpError."""
-
-    status: int
-    headers: Mapping[str, str]
-    chunks: Iterator[bytes]
-
-    @property
-    def retry_after_s(self) -> float | None:
-        return _retry_after_s(self.headers)
-
-
-def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    text = headers.get("retry-after", "").strip()
-    if SECONDS.fullmatch(text):
-        return min(float(text), MAX_RETRY_AFTER_S)
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    # A date without a zone is one in UTC, as HTTP means it.
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return min(max(0.0, (aware - clock.now()).total_seconds()), MAX_RETRY_AFTER_S)
-
-
 class Client:
-    """Pooled and safe under threads; not across a fork (`shared`)."""
+    """Pooled and safe under threads; not across a fork (`shared`).
+
+    httpx's own client is left out: it merges cookies, which tenants that share this one must not, and environment,
+    redirects and sign-in, which are none of ours; that costs as much as the exchange.
+    """
 
     def __init__(self, transport: httpx.BaseTransport | None = None) -> None:
-        self._client = httpx.Client(
-            transport=transport or _transport(),
-            headers=HEADERS,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # tenants share this client
-            follow_redirects=False,
-            trust_env=False,
-        )
+        self._transport = transport or _transport()
 
     def request(
         self,
@@ -157,9 +114,7 @@ class Client:
         Raises HttpError.
         """
         with _translated(ConnectFailed):
-            request = self._client.build_request(
-                method, url, headers=dict(headers), params=params, content=body, timeout=_timeout(timeout_s)
-            )
+            request = _request(method, url, headers, timeout_s, params, body)
         mark = _ends_at.set(clock.monotonic() + timeout_s)
         try:
             if before_send is not None:
@@ -187,16 +142,14 @@ class Client:
         byte, and an answer that is no stream of events, may take all of `timeout_s`.
         """
         with _translated(ConnectFailed):
-            request = self._client.build_request(
-                method, url, headers=dict(headers), content=body, timeout=_timeout(timeout_s)
-            )
+            request = _request(method, url, headers, timeout_s, None, body)
         mark, quiet = _ends_at.set(clock.monotonic() + timeout_s), _silence_s.set(math.inf)
         try:
             with _translated(TransportFailed):
-                response = self._client.send(request, stream=True)
+                response = self._transport.handle_request(request)
             try:
                 chunks = _bounded(_chunks(response, max_bytes), silence_s if _is_events(response) else math.inf)
-                yield Streamed(status=response.status_code, headers=dict(response.headers), chunks=chunks)
+                yield Streamed(status=response.status_code, headers=_headers(response), chunks=chunks)
             finally:
                 response.close()
         finally:
@@ -205,15 +158,15 @@ class Client:
 
     def _exchange(self, request: httpx.Request, max_bytes: int) -> Reply:
         with _translated(TransportFailed):
-            response = self._client.send(request, stream=True)
+            response = self._transport.handle_request(request)
         try:
             body = b"".join(_chunks(response, max_bytes))
         finally:
             response.close()
-        return Reply(status=response.status_code, headers=dict(response.headers), body=body)
+        return Reply(status=response.status_code, headers=_headers(response), body=body)
 
     def close(self) -> None:
-        self._client.close()
+        self._transport.close()
 
 
 def shared() -> Client:
@@ -257,9 +210,42 @@ def _people_of(pid: int) -> Client:
     return Client(_transport())
 
 
-def _timeout(timeout_s: float) -> httpx.Timeout:
+def _request(
+    method: str, url: str, headers: Mapping[str, str], timeout_s: float, params: Mapping[str, str] | None,
+    body: bytes | None,
+) -> httpx.Request:  # fmt: skip
+    given, where = {name.lower() for name in headers}, _parsed(url, tuple(params.items()) if params else ())
+    ours = {name: value for name, value in HEADERS.items() if name.lower() not in given}
     connect = min(CONNECT_TIMEOUT_S, timeout_s)
-    return httpx.Timeout(timeout_s, connect=connect, pool=connect)
+    timeout = {"connect": connect, "read": timeout_s, "write": timeout_s, "pool": connect}
+    sent = {**ours, **headers, **_signed_in(where)}
+    return httpx.Request(method, where, headers=sent, content=body, extensions={"timeout": timeout})
+
+
+def _signed_in(where: httpx.URL) -> Mapping[str, str]:
+    """A name and a password that stand in the address, as its header."""
+    if not where.userinfo:
+        return {}
+    pair = f"{where.username}:{where.password}".encode()
+    return {"Authorization": f"Basic {b64encode(pair).decode('ascii')}"}
+
+
+@lru_cache(maxsize=4096)
+def _parsed(url: str, params: tuple[tuple[str, str], ...]) -> httpx.URL:
+    """A step asks the same addresses again and again."""
+    return httpx.URL(url, params=dict(params)) if params else httpx.URL(url)
+
+
+def _headers(response: httpx.Response) -> dict[str, str]:
+    """By names in lower case; one that came twice is joined."""
+    found: dict[str, str] = {}
+    try:
+        for raw_name, raw_value in response.headers.raw:
+            name, value = raw_name.decode("ascii").lower(), raw_value.decode("ascii")
+            found[name] = f"{found[name]}, {value}" if name in found else value
+    except UnicodeDecodeError:
+        return dict(response.headers)
+    return found
 
 
 def _is_events(response: httpx.Response) -> bool:

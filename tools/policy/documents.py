@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from django.db import transaction
@@ -89,12 +89,23 @@ def load_directory(path: Path, tenant_id: str, *, replace: bool = False, force: 
     return [str(document) for document in _store(tenant_id, ordered, replace=replace, force=force)]
 
 
-def in_effect(document: PolicyDocument, today: date) -> bool:
+class Dated(Protocol):
+    """A version's status and its own dates, of a row or of what was read of one."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def effective_from(self) -> date | None: ...
+    @property
+    def effective_until(self) -> date | None: ...
+
+
+def in_effect(document: Dated, today: date) -> bool:
     """Whether a version may support a decision: current by the registry and within its own dates, both inclusive."""
     return document.status == "current" and within_its_dates(document, today)
 
 
-def within_its_dates(document: PolicyDocument, today: date) -> bool:
+def within_its_dates(document: Dated, today: date) -> bool:
     """Whether a version's own dates, both inclusive, hold today; what its status is says another."""
     begun = document.effective_from is None or document.effective_from <= today
     ended = document.effective_until is not None and document.effective_until < today

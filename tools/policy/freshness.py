@@ -5,20 +5,32 @@ A text's own words, an index and a file's name say nothing about it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from datetime import date
+from typing import Any, NamedTuple
 
-from agentsite import clock
+from agentsite import clock, statements
 from agentsite.tenants.profiles import POLICY_PIN
 from tools.contracts import PassageRef, PolicyState
-from tools.models import PolicyDocument, PolicyPassage
 from tools.policy.documents import in_effect
+
+CURRENT = (
+    "SELECT d.doc_id, d.version, d.effective_from, d.effective_until, '' FROM tools_policydocument d "
+    "WHERE d.tenant_id = %s AND d.status = 'current' AND d.doc_id IN ({docs})"
+)
+WITH_TEXTS = (
+    "SELECT d.doc_id, d.version, d.effective_from, d.effective_until, p.content_hash FROM tools_policydocument d "
+    "LEFT JOIN tools_policypassage p ON p.document_id = d.id AND p.content_hash IN ({texts}) "
+    "WHERE d.tenant_id = %s AND d.status = 'current' AND d.doc_id IN ({docs})"
+)
 
 
 def policy_state(tenant_id: str, pin: str, rests_on: Sequence[PassageRef] = ()) -> PolicyState:
     """The pinned document and version, the version in effect now (None where there is none), and which of these
     passages no version in effect has any more. Raises ValueError."""
     doc, version = split_pin(pin)
-    current = _in_effect(tenant_id, {doc, *(ref.doc for ref in rests_on)})
+    texts = sorted({ref.content_hash for ref in rests_on})
+    current = _in_effect(tenant_id, {doc, *(ref.doc for ref in rests_on)}, texts)
     found = current.get(doc)
     return PolicyState(
         doc=doc, pinned=version, current=found.version if found else None,
@@ -34,18 +46,41 @@ def split_pin(pin: str) -> tuple[str, int]:
     return doc, int(version)
 
 
-def _in_effect(tenant_id: str, docs: set[str]) -> dict[str, PolicyDocument]:
-    rows = PolicyDocument.objects.filter(tenant_id=tenant_id, doc_id__in=docs, status="current").defer("body")
-    return {row.doc_id: row for row in rows if in_effect(row, clock.now().date())}
+class _Version(NamedTuple):
+    """A current version, and which of the texts asked about are passages of it."""
+
+    doc_id: str
+    version: int
+    effective_from: date | None
+    effective_until: date | None
+    passages: set[str]
+    status: str = "current"
 
 
-def _superseded(current: dict[str, PolicyDocument], rests_on: Sequence[PassageRef]) -> frozenset[str]:
-    of = {(row.doc_id, row.version): row.pk for row in current.values()}
-    known = [ref for ref in rests_on if (ref.doc, ref.version) in of]
-    stands = set(
-        PolicyPassage.objects.filter(
-            document__in=of.values(), content_hash__in={ref.content_hash for ref in known}
-        ).values_list("document_id", "content_hash")
-    )
-    held = {ref for ref in known if (of[ref.doc, ref.version], ref.content_hash) in stands}
-    return frozenset(ref.name for ref in rests_on if ref not in held)
+def _in_effect(tenant_id: str, docs: set[str], texts: Sequence[str]) -> dict[str, _Version]:
+    found: dict[str, _Version] = {}
+    sql = WITH_TEXTS if texts else CURRENT
+    with statements.cursor() as cursor:
+        cursor.execute(sql.format(docs=_marks(docs), texts=_marks(texts)), [*texts, tenant_id, *docs])
+        for doc_id, version, begins, ends, text in cursor.fetchall():
+            known = found.setdefault(doc_id, _Version(doc_id, version, day(begins), day(ends), set()))
+            known.passages.add(text)
+    today = clock.now().date()
+    return {doc_id: version for doc_id, version in found.items() if in_effect(version, today)}
+
+
+def _marks(values: Sized) -> str:
+    return ", ".join(["%s"] * len(values))
+
+
+def day(value: Any) -> date | None:
+    """A date of a raw column (text on SQLite)."""
+    return date.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _superseded(current: dict[str, _Version], rests_on: Sequence[PassageRef]) -> frozenset[str]:
+    def stands(ref: PassageRef) -> bool:
+        known = current.get(ref.doc)
+        return known is not None and known.version == ref.version and ref.content_hash in known.passages
+
+    return frozenset(ref.name for ref in rests_on if not stands(ref))

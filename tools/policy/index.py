@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection, connections
 
-from agentsite import clock, telemetry
+from agentsite import clock, statements, telemetry
 from tools.errors import IndexBuilding
 from tools.models import PolicyCorpus, PolicyDocument, PolicyPassage
 from tools.policy import shelf
@@ -108,9 +109,11 @@ class Patience:
 
 def stamp_of(tenant_id: str) -> str | None:
     """The stamp of what is to be searched now; None where the tenant has no policy."""
-    found = PolicyCorpus.objects.filter(tenant_id=tenant_id).values_list("stamp", flat=True)
-    for stamp in found:
-        return stamp
+    with statements.cursor() as cursor:
+        cursor.execute("SELECT stamp FROM tools_policycorpus WHERE tenant_id = %s", [tenant_id])
+        row = cursor.fetchone()
+    if row is not None:
+        return str(row[0])
     if not PolicyDocument.objects.filter(tenant_id=tenant_id).exists():
         return None
     # Loaded by a release that kept no stamps.
@@ -136,9 +139,23 @@ def standing(tenant_id: str) -> Standing | None:
     )  # fmt: skip
 
 
-def shown(documents: Iterable[PolicyDocument]) -> dict[str, PolicyDocument]:
+class Versioned(Protocol):
+    """A version of a document, a row or what was read of one."""
+
+    @property
+    def doc_id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def status(self) -> str: ...
+
+
+V = TypeVar("V", bound=Versioned)
+
+
+def shown(documents: Iterable[V]) -> dict[str, V]:
     """Of each document the version that is searched: the current one, else the newest superseded one; never a draft."""
-    chosen: dict[str, PolicyDocument] = {}
+    chosen: dict[str, V] = {}
     for document in documents:
         known = chosen.get(document.doc_id)
         if document.status != "draft" and (known is None or _order(document) > _order(known)):
@@ -146,7 +163,7 @@ def shown(documents: Iterable[PolicyDocument]) -> dict[str, PolicyDocument]:
     return chosen
 
 
-def _order(document: PolicyDocument) -> tuple[bool, int]:
+def _order(document: Versioned) -> tuple[bool, int]:
     return document.status == "current", document.version
 
 

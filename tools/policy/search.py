@@ -7,12 +7,13 @@ does it, the same on any database, and a user's text is never a query language.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from datetime import date
 from operator import attrgetter
+from typing import NamedTuple
 
-from agentsite import clock
+from agentsite import clock, statements
 from tools.contracts import Json
 from tools.models import PolicyDocument, PolicyPassage
 from tools.policy import freshness, index, ranking, vectors
@@ -23,6 +24,15 @@ MAX_LIMIT = 20
 LOOKED_AT, MORE = 24, 8
 """Hits looked up at first; where too few of them are current, eight times as many."""
 NEAR, AT_ONCE = 50, 500
+# By their ids alone: SQLite would rather go through every passage of a tenant that is named beside them.
+PASSAGES = (
+    "SELECT p.id, p.document_id, p.section, p.text, p.content_hash, d.doc_id, d.tenant_id FROM tools_policypassage p "
+    "JOIN tools_policydocument d ON d.id = p.document_id WHERE p.id IN ({keys})"
+)
+FAMILY = (
+    "SELECT id, doc_id, version, title, status, effective_from, effective_until FROM tools_policydocument "
+    "WHERE tenant_id = %s AND doc_id IN ({docs})"
+)
 IN_PASSING = 2_000
 """Passages that a question may rank by itself, where the index does not know them yet."""
 
@@ -44,6 +54,28 @@ class Passage:
             "doc": self.doc, "version": self.version, "section": self.section, "text": self.text,
             "current": self.current, "hash": self.content_hash, "score": round(self.score, 4),
         }  # fmt: skip
+
+
+class _Row(NamedTuple):
+    """A passage as its row has it."""
+
+    pk: int
+    document_id: int
+    section: str
+    text: str
+    content_hash: str
+
+
+class _Version(NamedTuple):
+    """A document's version as its row has it, but for its text."""
+
+    pk: int
+    doc_id: str
+    version: int
+    title: str
+    status: str
+    effective_from: date | None
+    effective_until: date | None
 
 
 @dataclass
@@ -138,17 +170,28 @@ def _of_registry(tenant_id: str, hits: Sequence[Hit]) -> Iterator[tuple[Hit, Pas
 def _rows(tenant_id: str, keys: list[int]) -> dict[int, Passage]:
     """Of these passages those that are searched, by their rows' ids."""
     today = clock.now().date()
-    # By their ids alone: SQLite would rather go through every passage of a tenant that is named beside them.
-    found = PolicyPassage.objects.filter(pk__in=keys).order_by().select_related("document").defer("document__body")
-    rows = [row for row in found if row.document.tenant_id == tenant_id]
-    searched = _searched(tenant_id, {row.document.doc_id for row in rows})
-    return {row.pk: _passage(row, searched[row.document_id], today) for row in rows if row.document_id in searched}
+    with statements.cursor() as cursor:
+        cursor.execute(PASSAGES.format(keys=_marks(keys)), keys)
+        found = [(_Row(*row), doc_id) for *row, doc_id, of_tenant in cursor.fetchall() if of_tenant == tenant_id]
+    searched = _searched(tenant_id, {doc_id for _, doc_id in found})
+    return {row.pk: _passage(row, searched[row.document_id], today) for row, _ in found if row.document_id in searched}
 
 
-def _searched(tenant_id: str, docs: Iterable[str]) -> dict[int, PolicyDocument]:
+def _searched(tenant_id: str, docs: Collection[str]) -> dict[int, _Version]:
     """Of these documents the versions that are searched, by their rows' ids."""
-    family = PolicyDocument.objects.filter(tenant_id=tenant_id, doc_id__in=docs).order_by().defer("body")
+    if not docs:
+        return {}
+    with statements.cursor() as cursor:
+        cursor.execute(FAMILY.format(docs=_marks(docs)), [tenant_id, *docs])
+        rows = cursor.fetchall()
+    family = (
+        _Version(row[0], row[1], row[2], row[3], row[4], freshness.day(row[5]), freshness.day(row[6])) for row in rows
+    )
     return {document.pk: document for document in index.shown(family).values()}
+
+
+def _marks(values: Sized) -> str:
+    return ", ".join(["%s"] * len(values))
 
 
 # --- what the index does not know yet --------------------------------------------------------------------------
@@ -200,7 +243,7 @@ def _beginning(tenant_id: str, pin: str) -> list[Passage]:
     return [_passage(row, searched[row.document_id], clock.now().date()) for row in rows]
 
 
-def _passage(row: PolicyPassage, document: PolicyDocument, today: date) -> Passage:
+def _passage(row: PolicyPassage | _Row, document: _Version, today: date) -> Passage:
     return Passage(
         doc=document.doc_id, version=document.version, section=row.section, text=row.text,
         current=in_effect(document, today), content_hash=row.content_hash,

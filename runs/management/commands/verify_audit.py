@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from rich.text import Text
 
 from agentsite.canonical import NotStrictJson, strict_loads
 from agentsite.text import visible
-from runs import audit
+from runs import archive, audit
 from runs.audit import Verdict
+from runs.audit.values import Head
 from runs.management import output, schema
 from runs.management.base import SiteCommand
 from runs.management.finding import find_run
@@ -38,6 +40,9 @@ class Command(SiteCommand):
             help="a log of heads or of writes, of any host; may be given several times; default: this host's own",
         )  # fmt: skip
         parser.add_argument("--export", metavar="FILE", type=Path, help="check a file of export_run; needs no database")
+        parser.add_argument(
+            "--archives", metavar="DIR", type=Path, help="check the payloads of archived runs, too, in this folder"
+        )
         parser.add_argument("--after", metavar="RUN_ID", type=_id, help="go on after this run, in the order of ids")
         parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
 
@@ -66,9 +71,10 @@ def _id(text: str) -> uuid.UUID:
 
 
 def _fits(options: dict[str, Any]) -> None:
-    others = options["runs"] or options["tenant"] or options["after"]
+    others = options["runs"] or options["tenant"] or options["after"] or options["archives"]
     if options["export"] and others:
-        raise CommandError("--export checks one file: name no run, no --tenant, no --after", returncode=2)
+        words = "--export checks one file: name no run, no --tenant, no --after, no --archives"
+        raise CommandError(words, returncode=2)
     if options["runs"] and options["after"]:
         raise CommandError("--after goes on in all runs: name none", returncode=2)
 
@@ -88,7 +94,21 @@ def _of_database(options: dict[str, Any]) -> Verdict:
     with _logs(paths) as logs:
         ids = tuple(_run_id(named, options["tenant"], logs) for named in options["runs"])
         asked = audit.Asked(run_ids=ids, tenant_id=options["tenant"], after=options["after"])
-        return audit.verify(asked, audit.keys_of(settings.AUDIT_KEY), logs)
+        return audit.verify(asked, audit.keys_of(settings.AUDIT_KEY), logs, _archives(options["archives"]))
+
+
+def _archives(folder: Path | None) -> audit.Archives | None:
+    """Reads what runs have in the files of a folder."""
+    if folder is None:
+        return None
+
+    def payloads(head: Head) -> Mapping[int, tuple[str, str]]:
+        try:
+            return archive.payloads(head.run_id, folder)
+        except archive.BadArchive as error:
+            raise audit.BadArchived(str(error)) from None
+
+    return payloads
 
 
 def _run_id(named: str, tenant: str | None, logs: audit.Logs) -> uuid.UUID:
@@ -145,6 +165,8 @@ def _sum(verdict: Verdict) -> str:
 def _more(verdict: Verdict) -> list[str]:
     told = (
         (verdict.erased, "payload", "erased under a tombstone; digest and MAC verify."),
+        (verdict.archived, "payload", "in archives; digest and MAC verify."),
+        (verdict.read_back, "payload", "of these read there, and whole."),
         (verdict.unspanned, "event", "of an older release, whose chain did not cover the span."),
     )
     return [f"{_counted(number, noun)} {words}" for number, noun, words in told if number]

@@ -145,7 +145,7 @@ def _sections(found: Explanation) -> Iterator[tuple[str, RenderableType]]:
     yield "What was read", _reads(found)
     yield "What the model proposed", _proposals(found)
     for gated in found.gate:
-        yield f"What the gate decided: {_verdict(gated)}", _checks(gated)
+        yield f"What the gate decided: {_verdict(gated)}", _checks(gated, archived=bool(found.archived))
     for asked in found.approvals:
         yield f"Who decided: {labels.status(asked.status).lower()}", _asked(asked)
     for wrote in found.writes:
@@ -176,7 +176,15 @@ def _head(found: Explanation) -> RenderableType:
     if found.erased:
         gone = ", ".join(f"{kind} on {_moment(at)}" for kind, at in found.erased.items())
         grid.add_row(Text("erased", style="dim"), Text(gone, style="yellow"))
+    if found.archived:
+        grid.add_row(Text("archived", style="dim"), Text(_archived(found), style="yellow"))
     return grid
+
+
+def _archived(found: Explanation) -> str:
+    where = visible(f"{found.archived['folder']}/{found.archived['file']}")
+    what = "checks with their numbers, answers of models, texts of policies"
+    return f"on {_moment(found.archived['at'])} in {where}: {what}; `archive --restore {found.run_id}` brings them back"
 
 
 def _actor(found: Explanation) -> str:
@@ -242,9 +250,10 @@ def _verdict(gated: Gated) -> str:
     return f"{words.get(gated.decision, spoken(gated.decision))}. {labels.rule(gated.rule, currency)}"
 
 
-def _checks(gated: Gated) -> RenderableType:
+def _checks(gated: Gated, *, archived: bool) -> RenderableType:
     if gated.erased:
-        return Text("its numbers were erased on request; the hash of them remains", style="dim")
+        gone = "are in the archive" if archived else "were erased on request"
+        return Text(f"its numbers {gone}; the hash of them remains", style="dim")
     currency = str((gated.action.get("args", {}).get("amount") or {}).get("currency", ""))
     table, before = output.table("", "check", "its numbers"), ""
     for check in gated.checks:

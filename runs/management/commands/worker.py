@@ -132,5 +132,5 @@ def _command(queue: str, worker_name: str) -> list[str]:
     }[queue]
     return [
         sys.executable, "-m", "celery", "-A", "agentsite", "worker", "-Q", queue, *pool, "-n",
-        f"{queue}-{worker_name}@%h", "-E", "--without-gossip", "--without-mingle", "-l", "WARNING",
+        f"{queue}-{worker_name}@%h", "--without-gossip", "--without-mingle", "-l", "WARNING",
     ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""Statements that add a checkpoint's rows, several rows each, and run a change with them. Part of the store.
+
+Where the database takes rows and change as one statement (PostgreSQL), they are one; else they follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.db import connection
+
+from agentsite import dbtime, statements
+from agentsite.canonical import canonical_text
+from runs.contracts import NewTurn, Outcome, RunState, SeenObservation
+from runs.models import Event
+from runs.store.lease import raw_id
+
+EVENT = ("run_id", "seq", "type", "at", "version", "span", "meta", "payload", "salt", "digest", "prev", "mac", "key_id")
+OBSERVATION = (
+    "run_id", "obs_id", "position", "call_id", "span", "kind", "source", "args", "content", "content_hash", "meta",
+    "fetched_at", "took_ms",
+)  # fmt: skip
+TURN = (
+    "run_id", "number", "span", "route", "answered_model", "prompt_version", "prompt_hash", "template_hash",
+    "tools_version", "registry_version", "policy_version", "tools_shown", "raw", "proposals", "final", "error",
+    "finish_reason", "input_tokens", "output_tokens", "cached_tokens", "estimate", "cost_micros", "started_at",
+    "took_ms",
+)  # fmt: skip
+AT_ONCE = 50
+"""Rows a statement; SQLite takes so many parameters, and PostgreSQL more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    sql: str
+    params: Sequence[Any]
+
+
+def run_with(rows: Sequence[Statement], change: Statement) -> tuple[Any, ...] | None:
+    """Add the rows and make the change; the row that it returns, or None where it changed nothing.
+
+    The caller's transaction undoes the rows where there was nothing to change.
+    """
+    with statements.cursor() as cursor:
+        if connection.vendor == "postgresql" and rows:
+            parts = ", ".join(f"r{number} AS ({one.sql})" for number, one in enumerate(rows))
+            params = [value for one in (*rows, change) for value in one.params]
+            cursor.execute(f"WITH {parts} {change.sql}", params)
+        else:
+            add(rows)
+            cursor.execute(change.sql, change.params)
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
+
+
+def add(rows: Sequence[Statement]) -> None:
+    with statements.cursor() as cursor:
+        for one in rows:
+            cursor.execute(one.sql, one.params)
+
+
+def events(rows: Sequence[Event]) -> list[Statement]:
+    """The events of one run, in their order."""
+    return _inserts("runs_event", EVENT, [_event(row) for row in rows])
+
+
+def observations(run_id: str, seen: Sequence[SeenObservation], took_ms: Sequence[int]) -> list[Statement]:
+    """What a run was told; `took_ms` of each."""
+    each = [_observation(run_id, one, took) for one, took in zip(seen, took_ms, strict=True)]
+    return _inserts("runs_observation", OBSERVATION, each)
+
+
+def turn(run: RunState, outcome: Outcome) -> list[Statement]:
+    """The outcome's turn where it brings one."""
+    return _inserts("runs_turn", TURN, [_turn(run, outcome.turn)] if outcome.turn is not None else [])
+
+
+def _inserts(table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> list[Statement]:
+    parts = [rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)]
+    return [
+        Statement(sql=_insert(table, columns, len(part)), params=[value for row in part for value in row])
+        for part in parts
+    ]  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _insert(table: str, columns: tuple[str, ...], count: int) -> str:
+    row = f"({', '.join(['%s'] * len(columns))})"
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"INSERT INTO {table} ({names}) VALUES {', '.join([row] * count)}"
+
+
+def _event(row: Event) -> list[Any]:
+    return [
+        raw_id(str(row.run_id)), row.seq, row.type, dbtime.param(row.at), row.version, row.span,
+        canonical_text(row.meta), _text(row.payload), row.salt, row.digest, row.prev, row.mac, row.key_id,
+    ]  # fmt: skip
+
+
+def _observation(run_id: str, o: SeenObservation, took_ms: int) -> list[Any]:
+    return [
+        raw_id(run_id), o.obs_id, o.position, o.call_id, o.span, o.kind, o.source, canonical_text(o.args),
+        canonical_text(o.content), o.content_hash, canonical_text(o.meta), dbtime.param(o.fetched_at), took_ms,
+    ]  # fmt: skip
+
+
+def _turn(run: RunState, turn: NewTurn) -> list[Any]:
+    final = {"text": turn.final.text, "evidence": list(turn.final.evidence)} if turn.final else None
+    proposals = [
+        {"call_id": p.call_id, "tool": p.tool, "args": p.args, "evidence": list(p.evidence)} for p in turn.proposals
+    ]
+    return [
+        raw_id(run.run_id), run.model_calls + 1, turn.span, turn.route, turn.answered_model, turn.prompt.version,
+        turn.prompt.hash, turn.prompt.template_hash, turn.prompt.tools_hash, turn.registry_version,
+        run.contract.policy_version_pin, canonical_text([t.name for t in turn.prompt.tools]), turn.raw,
+        canonical_text(proposals), _text(final), _text(turn.error), turn.finish_reason, turn.input_tokens,
+        turn.output_tokens, turn.cached_tokens, turn.estimate, turn.cost_micros, dbtime.param(run.now), turn.took_ms,
+    ]  # fmt: skip
+
+
+def _text(document: Any) -> str | None:
+    return None if document is None else canonical_text(document)

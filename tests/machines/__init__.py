@@ -1,0 +1,1 @@
+"""Tests with workers on further hosts: network namespaces with addresses of their own."""
