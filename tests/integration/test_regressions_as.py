@@ -14,7 +14,7 @@ from django.test import override_settings
 
 from agentsite import clock, dbtime
 from agentsite.refusals import Refusal
-from approvals import queue
+from approvals import queue, standing
 from approvals.models import Approval, Decision
 from runs.models import Observation
 from tests import approving
@@ -93,8 +93,13 @@ def zone(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York", "Europe/London"], indirect=True)
 def test_b78_an_approval_lives_its_seconds_whatever_the_zone(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    said, before = standing.said, standing.before
+
     def at(seconds: float) -> None:
-        monkeypatch.setattr(dbtime, "now", lambda: ASKED_AT + timedelta(seconds=seconds))
+        now = ASKED_AT + timedelta(seconds=seconds)
+        monkeypatch.setattr(dbtime, "now", lambda: now)
+        monkeypatch.setattr(standing, "said", lambda *of: (now, *said(*of)[1:]))
+        monkeypatch.setattr(standing, "before", lambda *of: (now, *before(*of)[1:]))
 
     at(0)
     early, late = (Approval.objects.get(pk=approving.ask(approving.run(request_id=r))) for r in ("r1", "r2"))
