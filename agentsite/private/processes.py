@@ -86,7 +86,7 @@ def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
 
 def free_port() -> int:
     """A loopback port that nobody listens on at this moment; whoever binds it must be ready to find it taken."""
-    for port in random.sample(PORTS, k=100):
+    for port in random.SystemRandom().sample(PORTS, k=100):  # no seed of a test is shared with its neighbours
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((HOST, port))
             return port

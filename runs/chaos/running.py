@@ -16,6 +16,7 @@ from agentsite import env
 from agentsite.private.processes import HOST, children, command_of, free_port, is_alive, spawn, wait_until
 
 GONE_S, STOP_S = 10.0, 60.0
+TAKEN = "address already in use"
 
 
 class Processes:
@@ -38,6 +39,15 @@ class Processes:
         more = ["--port", str(self.port)] if kind in ("up", "web") else ["--name", role]
         command = [sys.executable, "manage.py", kind, *more]
         self._running[role] = spawn(command, self.environment, cwd=env.ROOT, log=self.folder / f"{role}.log")
+
+    def move(self, role: str) -> bool:
+        """Starts a process again that found its port taken, on another one. False: it ended for another reason."""
+        if TAKEN not in (self.folder / f"{role}.log").read_text(errors="replace"):
+            return False
+        self._running.pop(role).wait(GONE_S)
+        self.port = free_port()
+        self.spawn(role)
+        return True
 
     def kill(self, *roles: str) -> None:
         """SIGKILL to whole process groups, all of them by default: no farewell of anybody."""

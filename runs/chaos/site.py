@@ -43,7 +43,7 @@ class Site(Processes):
     ) -> None:
         assert setup in (EMBEDDED, SQLITE_REDIS, POSTGRES_REDIS), setup
         super().__init__(folder)
-        self.setup, self.workers = setup, workers
+        self.setup, self.workers, self._served = setup, workers, False
         self.database = ground.new_store(setup, folder)
         self.token = ground.tokens["postgres" if setup == POSTGRES_REDIS else "sqlite"]
         self.broker = None if setup == EMBEDDED else ground.new_broker()
@@ -65,6 +65,7 @@ class Site(Processes):
             self.spawn(role)
         if not wait_until(self._serves, START_S):
             raise SiteFailed(f"the site did not start\n{self.tails()}")
+        self._served = True
         return self
 
     def restart(self, *roles: str) -> None:
@@ -84,7 +85,10 @@ class Site(Processes):
         return Counter(str(queue) for queue, pid in rows if is_alive(int(pid)))
 
     def _serves(self) -> bool:
-        if dead := self.ended():
+        dead = self.ended()
+        if dead and not self._served and all(role in ("web", "up") and self.move(role) for role in dead):
+            return False  # nobody was told of its address yet
+        if dead:
             raise SiteFailed(f"{dead} ended by itself\n{self.tails()}")
         workers = sum(1 for role in self._running if role.startswith("worker"))
         if ("web" in self._running or "up" in self._running) and not self.answers():

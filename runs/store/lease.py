@@ -131,7 +131,7 @@ def _renew(leases: Sequence[tuple[str, str]]) -> set[str]:
     live = f"id IN ({each}) AND lease_token IN ({each}) AND lease_until >= {now} AND lease_deadline > {now}"
     which = [*(raw_id(run_id) for run_id, _ in leases), *(token for _, token in leases)]
     lease = dbtime.plus_param(env.read().LEASE_S)
-    with statements.cursor() as cursor:
+    with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(_beside_locks(live, plus), [*which, lease])
         else:

@@ -30,6 +30,7 @@ WHOLE = HEAD + LENGTH + b"\r\n" + JSON
 STREAM = b"Content-Type: text/event-stream\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 LOST = "later: model_connection_lost"
+REDIRECTED = "final: model_redirected"  # nobody follows one, so nobody reads where it leads
 ANSWERS = {
     "nothing": (b"", LOST),
     "garbage": (b"\x00\xff garbage\r\n\r\n", LOST),
@@ -53,7 +54,7 @@ ANSWERS = {
     "a header that is no ASCII": (HEAD + b"X: \xff\xfe\r\n" + LENGTH + b"\r\n" + JSON, "draft"),
     "a header with NUL": (HEAD + b"X: a\x00b\r\n" + LENGTH + b"\r\n" + JSON, LOST),
     "another answer behind it": (WHOLE + b"HTTP/1.1 200 OK\r\n\r\nsmuggled", "draft"),
-    "a redirect to nowhere": (b"HTTP/1.1 302 Found\r\nLocation: http://[::1\r\nContent-Length: 0\r\n\r\n", LOST),
+    "a redirect to nowhere": (b"HTTP/1.1 302 Found\r\nLocation: http://[::1\r\nContent-Length: 0\r\n\r\n", REDIRECTED),
 }  # fmt: skip
 # Seconds until a 429 is asked again; None: nothing usable was said.
 WAITS = {
