@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 from django.db import connection
 
+MAX_PREPARED = 1000
+"""Statements that a connection keeps: more than there are, as the rows of an insert vary, and none is planned twice."""
+
 
 class Cursor(Protocol):
     """What every driver's cursor has."""
@@ -35,7 +38,9 @@ def cursor() -> Iterator[Cursor]:
 
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
-    with connection.wrap_database_errors, Binding(connection.connection) as binding:
+    link: Any = connection.connection
+    link.prepared_max = MAX_PREPARED
+    with connection.wrap_database_errors, Binding(link) as binding:
         yield _Prepared(binding)
 
 

@@ -13,7 +13,7 @@ from tests.house.walls import ROOT
 from tests.system.test_flower import RUN, Flower, host
 
 __all__ = ["host"]
-pytestmark = pytest.mark.own_services
+pytestmark = [pytest.mark.own_services, pytest.mark.long]
 SEND = f"""
 import django; django.setup()
 from agentsite.celery import app

@@ -84,7 +84,7 @@ SEAMS = [
     Seam(name="verification read", when=DECIDE, kills="writes", write=True,
          hold=lambda: Answer(method="GET", path="/v1/orders", skip=1)),
     *_twice("verdict", "write.verified", DECIDE, "writes", brief="after", write=True),
-    Seam(name="hint of the reply", when=DECIDE, kills="writes", write=True, hold=lambda: hint("passes")),
+    Seam(name="hint of the reply", when=DECIDE, kills="writes", write=True, brief=False, hold=lambda: hint("passes")),
     *_twice("reply", "reply.sent", DECIDE, "passes", brief="before", write=True),
     *_twice("expiry", "approval.expired", EXPIRE, "passes", brief="before", hits=1),
     Seam(name="sweep", when=DECIDE, kills="worker", hits=1, only_on="P",
