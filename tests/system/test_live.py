@@ -101,6 +101,7 @@ def test_stream_resumes_after_a_killed_server_without_gap_or_repeat(door: Door) 
         door.site.spawn(door.role)
         await until(door.site.answers, "the server did not come back")
         staff = await in_thread(lambda: Staff(door.site))
+        door.business.fault("POST /v1/refunds", "delay_after:3")  # it is still being made when the server is killed
         await in_thread(lambda: staff.approve(asked))
         await until(lambda: follower.seen("approval.decided"), "the decision was not told")
         door.site.kill(door.role)
