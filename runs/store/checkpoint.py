@@ -59,7 +59,7 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One handler's outcome, cleaned, with the run it was found on; `seq` and `head` once its events have a place."""
+    """One handler's outcome, cleaned, with the run it was found on, and all the events that tell of it."""
 
     run: RunState
     outcome: Outcome
