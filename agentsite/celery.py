@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from celery import Celery
 from celery.app.amqp import AMQP
@@ -130,6 +130,8 @@ class Amqp(AMQP):
 
 class Hints(Celery):
     """Publishes with a patience of its own; a broker that takes bytes and says nothing must not hold up a request."""
+
+    builtin_fixups: ClassVar[set[str]] = {"agentsite.fixup:fixup"}  # type: ignore[misc]
 
     def connection_for_write(self, url: str | None = None, **more: Any) -> Connection:
         if env.read().BROKER_URL.startswith("redis"):

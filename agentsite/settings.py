@@ -126,6 +126,9 @@ def _database() -> dict[str, Any]:
     parsed = dj_database_url.parse(str(ENV.DATABASE_URL), engine="agentsite.postgres", conn_max_age=0)
     config: dict[str, Any] = dict(parsed)
     options = "-c lock_timeout=15000 -c statement_timeout=30000 -c idle_in_transaction_session_timeout=60000"
+    # Who prepares a statement says so himself (`agentsite.statements`), and its plan is made once, not the sixth time.
+    options += " -c plan_cache_mode=force_generic_plan"
+    only_where_asked = 1_000_000_000
     # A host that is cut off hears no reset and sends none. Both sides give such a connection up within eleven seconds,
     # before a lock_timeout: the host, or its threads stay deaf after the cut for as long as it lasted; and the server,
     # or whoever was cut off inside a transaction holds every other host up by its locks.
@@ -139,6 +142,7 @@ def _database() -> dict[str, Any]:
         "pool": {"min_size": 0, "max_size": 10, "timeout": 60, "max_idle": 60, "reconnect_timeout": 10},
         "options": options,
         "connect_timeout": 5,
+        "prepare_threshold": only_where_asked,
         **silence,
         "tcp_user_timeout": deaf_ms,
     }

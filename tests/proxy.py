@@ -17,12 +17,15 @@ from urllib.parse import urlsplit, urlunsplit
 from agentsite.private.processes import HOST
 
 CHUNK = 65536
-BEGIN = b"BEGIN"
+BEGIN, ENDS = b"BEGIN", (b"COMMIT", b"ROLLBACK")
+COMMIT = ENDS[0]
 
 
 @dataclass(kw_only=True)
 class Rule:
     """Hold the connection that sends `at`, once it has sent `mark` since it began its transaction.
+
+    A statement outside of any transaction commits by itself: where `at` is COMMIT, it is held at its mark.
 
     skip: so many matches pass first. late_s: bytes held before the server reach it this long after their sender left;
     None: they never do.
@@ -114,7 +117,7 @@ class _Link:
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
-        self._marked = self._mute = False
+        self._marked = self._mute = self._begun = False
         self.half_open = False
 
     def run(self) -> None:
@@ -147,11 +150,15 @@ class _Link:
         with self._proxy.lock:
             rule = self._proxy.rule
             if BEGIN in data:
-                self._marked = False
+                self._marked, self._begun = False, True
+            alone = not self._begun
+            if any(end in data for end in ENDS):
+                self._begun = False
             if rule is None:
                 return None
             self._marked = self._marked or rule.mark in data
-            if not self._marked or rule.at not in data or len(rule.held) >= rule.most:
+            meets = rule.at in data or (alone and rule.at == COMMIT and rule.mark and rule.mark in data)
+            if not self._marked or not meets or len(rule.held) >= rule.most:
                 return None
             if rule.skip > 0:
                 rule.skip, self._marked = rule.skip - 1, False

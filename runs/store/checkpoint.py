@@ -7,6 +7,7 @@ Lock order everywhere: site, tenant, run, approval, order guard, counters.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +19,7 @@ from agentsite.canonical import canonical_text
 from runs.contracts import NewEvent, Outcome, RunState, SeenObservation
 from runs.errors import Fenced, RunError
 from runs.states import TERMINAL, WAITING, Status, next_status
-from runs.store import asks, carrying, clean, events, folding, inserts, money_rows, recalled, shadows, told
+from runs.store import asks, carrying, clean, events, folding, inserts, money_rows, outbox, recalled, shadows, told
 from runs.store.inserts import Statement
 from runs.store.lease import handler_deadline_s, raw_id
 from runs.store.load import listed_from
@@ -91,7 +92,8 @@ def _committed(
     """`assumed`: what the row holds if nobody touched it since it was read, which the UPDATE then asks for."""
     to = leads_to(run, outcome)
     money_rows.look_before_closing(outcome.write)
-    with transaction.atomic():
+    alone = assumed is not None and _alone(outcome, to)
+    with nullcontext() if alone else transaction.atomic():
         released = outcome.intent.release if outcome.intent else outcome.resend
         if released is not None:
             money_rows.lock_switches(run, released)
@@ -114,7 +116,7 @@ def _committed(
         kept = to not in TERMINAL and (keep if isinstance(keep, bool) else keep(to, after))
         change = _Change(
             row=row, steps=steps, approval_id=approval_id or row.approval_id, kept=kept, folded=folded,
-            assumed=assumed is not None,
+            assumed=assumed is not None, alone=alone,
         )  # fmt: skip
         position = events.move(run.run_id, _here(row), [(s.run.version + 1, s.events) for s in steps], change.write)
         shadows.keep(run, outcome)
@@ -128,6 +130,12 @@ class _Overtaken(Exception):
 def _plain(first: RunState, run: RunState, outcome: Outcome) -> bool:
     """Whether a checkpoint needs nothing of its row but that it is as it was read; then no lock comes before it."""
     return first.listed_from is None and not recalled.quotes(outcome) and carrying.plain(run, outcome)
+
+
+def _alone(outcome: Outcome, to: Status) -> bool:
+    """Whether a plain checkpoint is one statement, which commits by itself: nothing else is written with it."""
+    told = any(outbox.kind_of(event.type, event.meta) for event in outcome.events)
+    return inserts.stands_alone() and to not in TERMINAL and to.value not in outbox.TOLD_STATUSES and not told
 
 
 def _as_read(run: RunState) -> Locked:
@@ -237,6 +245,7 @@ class _Change:
     kept: bool
     folded: int
     assumed: bool
+    alone: bool
     now: datetime | None = None
     due: bool = False
 
@@ -245,7 +254,8 @@ class _Change:
         rows = [one for step in self.steps for one in _rows(step)]
         columns = self._columns(positions)
         last = self.steps[-1]
-        found = inserts.run_with([*rows, *happened], self._update(columns[-1]))
+        run_them = inserts.run_alone if self.alone else inserts.run_with
+        found = run_them([*rows, *happened], self._update(columns[-1]))
         if found is None:
             raise _Overtaken if self.assumed else Fenced(last.run.run_id)
         self.due, self.now = bool(found[0]), dbtime.moment(found[1])
@@ -274,7 +284,7 @@ class _Change:
             f"UPDATE runs_run SET {names}, due_at = {due}, {lease}, updated_at = {now}, "
             f"enqueued_at = {'NULL' if waits else now}, enqueue_tries = 0{since}{ended} "
             f"WHERE id = %s AND version = %s AND lease_token = %s{AS_READ if self.assumed else ''} "
-            f"RETURNING COALESCE(due_at <= {now}, FALSE), {now}"
+            f"RETURNING COALESCE(due_at <= {now}, FALSE) AS due, {now} AS at"
         )
         fence = [raw_id(first.run_id), first.version, first.lease]
         fence += [self.row.last_seq, self.row.last_input_seq] if self.assumed else []

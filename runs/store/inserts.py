@@ -1,6 +1,7 @@
 """Statements that add a checkpoint's rows, several rows each, and run a change with them. Part of the store.
 
 Where the database takes rows and change as one statement (PostgreSQL), they are one; else they follow one another.
+Such a statement may be a transaction by itself: then rows are added only where the change found what it is about.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from functools import lru_cache
 from typing import Any
 
 from django.db import connection
+from django.db.models import Model
 
 from agentsite import dbtime, statements
 from agentsite.canonical import canonical_text
 from runs.contracts import NewTurn, Outcome, RunState, SeenObservation
-from runs.models import Event
+from runs.models import Event, Observation, Turn
 from runs.store.lease import raw_id
 
 EVENT = ("run_id", "seq", "type", "at", "version", "span", "meta", "payload", "salt", "digest", "prev", "mac", "key_id")
@@ -35,8 +37,11 @@ AT_ONCE = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
+    """`after`: the same rows, added for each row of `moved`: none where nothing moved."""
+
     sql: str
     params: Sequence[Any]
+    after: str = ""
 
 
 def run_with(rows: Sequence[Statement], change: Statement) -> tuple[Any, ...] | None:
@@ -56,6 +61,26 @@ def run_with(rows: Sequence[Statement], change: Statement) -> tuple[Any, ...] | 
         return found
 
 
+def stands_alone() -> bool:
+    """Whether the database takes rows and their change as one statement."""
+    return str(connection.vendor) == "postgresql"
+
+
+def run_alone(rows: Sequence[Statement], change: Statement) -> tuple[Any, ...] | None:
+    """As `run_with`, in a statement that is its own transaction: where the change finds nothing, no row is added.
+
+    All of `rows` are inserts of this module, `change` names what it returns.
+    """
+    parts = "".join(f", r{number} AS ({one.after})" for number, one in enumerate(rows))
+    with statements.cursor() as cursor:
+        cursor.execute(
+            f"WITH moved AS ({change.sql}){parts} SELECT * FROM moved",
+            [value for one in (change, *rows) for value in one.params],
+        )
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
+
+
 def add(rows: Sequence[Statement]) -> None:
     with statements.cursor() as cursor:
         for one in rows:
@@ -64,33 +89,50 @@ def add(rows: Sequence[Statement]) -> None:
 
 def events(rows: Sequence[Event]) -> list[Statement]:
     """The events of one run, in their order."""
-    return _inserts("runs_event", EVENT, [_event(row) for row in rows])
+    return _inserts(Event, EVENT, [_event(row) for row in rows])
 
 
 def observations(run_id: str, seen: Sequence[SeenObservation], took_ms: Sequence[int]) -> list[Statement]:
     """What a run was told; `took_ms` of each."""
     each = [_observation(run_id, one, took) for one, took in zip(seen, took_ms, strict=True)]
-    return _inserts("runs_observation", OBSERVATION, each)
+    return _inserts(Observation, OBSERVATION, each)
 
 
 def turn(run: RunState, outcome: Outcome) -> list[Statement]:
     """The outcome's turn where it brings one."""
-    return _inserts("runs_turn", TURN, [_turn(run, outcome.turn)] if outcome.turn is not None else [])
+    return _inserts(Turn, TURN, [_turn(run, outcome.turn)] if outcome.turn is not None else [])
 
 
-def _inserts(table: str, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> list[Statement]:
+def _inserts(model: type[Model], columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> list[Statement]:
     parts = [rows[first : first + AT_ONCE] for first in range(0, len(rows), AT_ONCE)]
     return [
-        Statement(sql=_insert(table, columns, len(part)), params=[value for row in part for value in row])
+        Statement(
+            sql=_insert(model, columns, len(part)), params=[value for row in part for value in row],
+            after=_insert_after(model, columns, len(part)) if stands_alone() else "",
+        )
         for part in parts
     ]  # fmt: skip
 
 
 @lru_cache(maxsize=256)
-def _insert(table: str, columns: tuple[str, ...], count: int) -> str:
+def _insert(model: type[Model], columns: tuple[str, ...], count: int) -> str:
     row = f"({', '.join(['%s'] * len(columns))})"
+    return f"{_into(model, columns)} VALUES {', '.join([row] * count)}"
+
+
+@lru_cache(maxsize=256)
+def _insert_after(model: type[Model], columns: tuple[str, ...], count: int) -> str:
+    """Without the names of their types, values of a SELECT would be texts."""
+    types = {field.attname: str(field.db_type(connection)) for field in model._meta.concrete_fields}
+    # A cast to varchar(n) would cut what is too long; so each such value is a text until it comes to its column.
+    casts = ["text" if types[name].startswith("varchar") else types[name] for name in columns]
+    row = f"SELECT {', '.join(f'%s::{cast}' for cast in casts)} FROM moved"
+    return f"{_into(model, columns)} {' UNION ALL '.join([row] * count)}"
+
+
+def _into(model: type[Model], columns: tuple[str, ...]) -> str:
     names = ", ".join(f'"{name}"' for name in columns)
-    return f"INSERT INTO {table} ({names}) VALUES {', '.join([row] * count)}"
+    return f"INSERT INTO {model._meta.db_table} ({names})"
 
 
 def _event(row: Event) -> list[Any]:
