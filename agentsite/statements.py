@@ -1,20 +1,26 @@
 """A cursor for the statements of the hot path: on PostgreSQL the server plans each once a connection. Imports no room.
 
-Django's own cursor writes values into the text, so that no two statements are alike to the server. Errors are Django's,
-a transaction that is broken stays so, and what is read and written is the same; `connection.execute_wrapper` sees none
-of it. A pooler between us and PostgreSQL has to keep a client's prepared statements (PgBouncer 1.21 does).
+Django's own cursor writes values into the text, so that no two statements are alike to the server; and psycopg's spends
+longer on a statement than the server does, so this one speaks with the layer beneath it (`psycopg.pq`). Errors are
+Django's, a transaction that is broken stays so, and what is read and written is the same; `connection.execute_wrapper`
+sees none of it. A pooler between us and PostgreSQL has to keep a client's prepared statements (PgBouncer 1.21 does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Protocol
 
 from django.db import connection
 
 MAX_PREPARED = 1000
 """Statements that a connection keeps: more than there are, as the rows of an insert vary, and none is planned twice."""
+_MARK = re.compile(r"%([s%])")
+_SMALLINT, _INTEGER = 21, 23
+"""Numbers of PostgreSQL's types. How large a number is must not make another statement of it."""
 
 
 class Cursor(Protocol):
@@ -34,26 +40,109 @@ def cursor() -> Iterator[Cursor]:
         with connection.cursor() as plain:
             yield plain
         return
-    from psycopg import Cursor as Binding  # only where there is a PostgreSQL
-
     connection.ensure_connection()
     connection.validate_no_broken_transaction()
-    link: Any = connection.connection
-    link.prepared_max = MAX_PREPARED
-    with connection.wrap_database_errors, Binding(link) as binding:
-        yield _Prepared(binding)
+    with connection.wrap_database_errors:
+        yield _Prepared(connection.connection)
 
 
 class _Prepared:
-    """Every statement is prepared at its first use."""
+    """Every statement is prepared at its first use, and its rows are here when `execute` returns."""
 
-    def __init__(self, binding: Any) -> None:
-        self._binding = binding
-        self.fetchone, self.fetchall = binding.fetchone, binding.fetchall
+    rowcount = -1
 
-    @property
-    def rowcount(self) -> int:
-        return int(self._binding.rowcount)
+    def __init__(self, link: Any) -> None:
+        self._link = link
+        self._rows: list[tuple[Any, ...]] = []
+        self._next = 0
 
-    def execute(self, sql: str, params: Any = None) -> Any:
-        return self._binding.execute(sql, params, prepare=True)
+    def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Raises the driver's errors."""
+        kept, pgconn = _kept(self._link), self._link.pgconn
+        values, types = _written(kept.transformer, params)
+        if not self._link.autocommit and pgconn.transaction_status == _idle():
+            _checked(pgconn, pgconn.exec_(b"BEGIN"))
+        result = pgconn.exec_prepared(kept.name_of(pgconn, sql, types), values)
+        _checked(pgconn, result)
+        kept.transformer.set_pgresult(result)
+        self._rows = kept.transformer.load_rows(0, result.ntuples, tuple)
+        self._next, self.rowcount = 0, result.ntuples if result.nfields else (result.command_tuples or 0)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        if self._next >= len(self._rows):
+            return None
+        self._next += 1
+        return self._rows[self._next - 1]
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        rest, self._next = self._rows[self._next :], len(self._rows)
+        return rest
+
+
+class _Kept:
+    """What belongs to one connection: names of what it has prepared, and how values are written and read on it."""
+
+    def __init__(self, link: Any) -> None:
+        from psycopg.adapt import Transformer  # only where there is a PostgreSQL
+
+        self.transformer: Any = Transformer(link)
+        self._names: dict[tuple[str, tuple[int, ...]], bytes] = {}
+
+    def name_of(self, pgconn: Any, sql: str, types: tuple[int, ...]) -> bytes:
+        name = self._names.get((sql, types))
+        if name is None:
+            if len(self._names) >= MAX_PREPARED:
+                _checked(pgconn, pgconn.exec_(b"DEALLOCATE ALL"))
+                self._names.clear()
+            name = b"agentsite_%d" % len(self._names)
+            _checked(pgconn, pgconn.prepare(name, _numbered(sql), types))
+            self._names[sql, types] = name
+        return name
+
+
+def _kept(link: Any) -> _Kept:
+    found: _Kept | None = link.__dict__.get("agentsite_kept")
+    if found is None:
+        found = link.agentsite_kept = _Kept(link)
+    return found
+
+
+def _written(transformer: Any, params: Sequence[Any] | None) -> tuple[list[Any], tuple[int, ...]]:
+    """The values as texts, and the numbers of their types. Raises DataError for what no text of PostgreSQL holds."""
+    if not params:
+        return [], ()
+    values: list[Any] = transformer.dump_sequence(params, _texts(len(params)))
+    return values, tuple(_INTEGER if one == _SMALLINT else one for one in transformer.types)
+
+
+@lru_cache(maxsize=1024)
+def _texts(count: int) -> list[Any]:
+    from psycopg.adapt import PyFormat
+
+    return [PyFormat.TEXT] * count
+
+
+@lru_cache(maxsize=4096)
+def _numbered(sql: str) -> bytes:
+    """With `$1`, `$2` in place of each `%s`."""
+    numbers = iter(range(1, sql.count("%s") + 1))
+    return _MARK.sub(lambda mark: f"${next(numbers)}" if mark[1] == "s" else "%", sql).encode()
+
+
+@lru_cache(maxsize=1)
+def _idle() -> Any:
+    from psycopg.pq import TransactionStatus
+
+    return TransactionStatus.IDLE
+
+
+def _checked(pgconn: Any, result: Any) -> None:
+    """Raises the driver's error for what the server, or the loss of it, says."""
+    from psycopg import OperationalError, errors
+    from psycopg.pq import ConnStatus, ExecStatus
+
+    if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        return
+    if pgconn.status != ConnStatus.OK:
+        raise OperationalError(pgconn.get_error_message())
+    raise errors.error_from_result(result)
