@@ -57,13 +57,12 @@ class _Prepared:
         self._next = 0
 
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Raises the driver's errors."""
+        """Raises the driver's errors. A transaction is begun by Django's own BEGIN, never by a statement."""
+        assert self._link.autocommit, "else this statement, which begins nothing, would commit by itself"
         kept, pgconn = _kept(self._link), self._link.pgconn
         values, types = _written(kept.transformer, params)
-        if not self._link.autocommit and pgconn.transaction_status == _idle():
-            _checked(pgconn, pgconn.exec_(b"BEGIN"))
         result = pgconn.exec_prepared(kept.name_of(pgconn, sql, types), values)
-        _checked(pgconn, result)
+        kept.check(pgconn, result)
         kept.transformer.set_pgresult(result)
         self._rows = kept.transformer.load_rows(0, result.ntuples, tuple)
         self._next, self.rowcount = 0, result.ntuples if result.nfields else (result.command_tuples or 0)
@@ -85,17 +84,20 @@ class _Kept:
     def __init__(self, link: Any) -> None:
         from psycopg.adapt import Transformer  # only where there is a PostgreSQL
 
+        from agentsite.postgres.base import check
+
         self.transformer: Any = Transformer(link)
+        self.check = check
         self._names: dict[tuple[str, tuple[int, ...]], bytes] = {}
 
     def name_of(self, pgconn: Any, sql: str, types: tuple[int, ...]) -> bytes:
         name = self._names.get((sql, types))
         if name is None:
             if len(self._names) >= MAX_PREPARED:
-                _checked(pgconn, pgconn.exec_(b"DEALLOCATE ALL"))
+                self.check(pgconn, pgconn.exec_(b"DEALLOCATE ALL"))
                 self._names.clear()
             name = b"agentsite_%d" % len(self._names)
-            _checked(pgconn, pgconn.prepare(name, _numbered(sql), types))
+            self.check(pgconn, pgconn.prepare(name, _numbered(sql), types))
             self._names[sql, types] = name
         return name
 
@@ -127,22 +129,3 @@ def _numbered(sql: str) -> bytes:
     """With `$1`, `$2` in place of each `%s`."""
     numbers = iter(range(1, sql.count("%s") + 1))
     return _MARK.sub(lambda mark: f"${next(numbers)}" if mark[1] == "s" else "%", sql).encode()
-
-
-@lru_cache(maxsize=1)
-def _idle() -> Any:
-    from psycopg.pq import TransactionStatus
-
-    return TransactionStatus.IDLE
-
-
-def _checked(pgconn: Any, result: Any) -> None:
-    """Raises the driver's error for what the server, or the loss of it, says."""
-    from psycopg import OperationalError, errors
-    from psycopg.pq import ConnStatus, ExecStatus
-
-    if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        return
-    if pgconn.status != ConnStatus.OK:
-        raise OperationalError(pgconn.get_error_message())
-    raise errors.error_from_result(result)

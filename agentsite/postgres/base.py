@@ -12,11 +12,15 @@ from socket import create_connection
 from typing import Any
 
 from django.db.backends.postgresql import base
+from django.db.backends.utils import debug_transaction
+from psycopg import OperationalError, errors
+from psycopg.pq import ConnStatus, ExecStatus
 
 KNOCK_S = 2.0
 ANSWERED_FOR_S = 1.0
 """For so long a server that answered need not be asked again, unless a connection broke meanwhile: the server makes a
 process for each who knocks."""
+FINE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 BROKEN = ("connections_errors", "connections_lost", "returns_bad")
 """What a pool counts of connections that broke."""
 _inherited: list[dict[str, Any]] = []
@@ -51,6 +55,36 @@ class DatabaseWrapper(base.DatabaseWrapper):
             create_connection((host, int(port)), timeout=KNOCK_S).close()
         except OSError as error:
             raise self.Database.OperationalError(f"the database cannot be reached ({type(error).__name__})") from None
+
+    # A transaction of Django's changes psycopg's mode twice, which costs more than BEGIN and COMMIT; here it stays.
+
+    def _start_transaction_under_autocommit(self) -> None:
+        with debug_transaction(self, "BEGIN"), self.wrap_database_errors:
+            self._say(b"BEGIN")
+
+    def _set_autocommit(self, autocommit: bool) -> None:
+        if self.connection.autocommit is not autocommit:
+            super()._set_autocommit(autocommit)  # type: ignore[misc]
+
+    def _commit(self) -> None:
+        if self.connection is not None and self.connection.autocommit:
+            with debug_transaction(self, "COMMIT"), self.wrap_database_errors:
+                self._say(b"COMMIT")
+        else:
+            super()._commit()  # type: ignore[misc]
+
+    def _say(self, command: bytes) -> None:
+        pgconn = self.connection.pgconn
+        check(pgconn, pgconn.exec_(command))
+
+
+def check(pgconn: Any, result: Any) -> None:
+    """Raises the driver's error for what the server, or the loss of it, says."""
+    if result.status in FINE:
+        return
+    if pgconn.status != ConnStatus.OK:
+        raise OperationalError(pgconn.get_error_message().strip())
+    raise errors.error_from_result(result)
 
 
 def _begin_without_pools() -> None:

@@ -110,13 +110,13 @@ def _committed(
         wrote = money_rows.apply(run, outcome, row.last_input_seq)
         outcome = recalled.noted(run, outcome)
         _stale(run, outcome, to)
-        steps = [*(_step(r, clean.outcome(o), ()) for r, o in held), _step(run, outcome, (*asked, *wrote))]
+        steps = [*(_step(r, clean.outcome(o), ()) for r, o in held), _step(run, outcome, (*asked, *wrote.events))]
         same = listed == run.listed_from and row.last_input_seq == run.last_input_seq
         after = carrying.after(run, outcome, to, run.now, steps[-1].seen) if same else None
         kept = to not in TERMINAL and (keep if isinstance(keep, bool) else keep(to, after))
         change = _Change(
             row=row, steps=steps, approval_id=approval_id or row.approval_id, kept=kept, folded=folded,
-            assumed=assumed is not None, alone=alone,
+            assumed=assumed is not None, alone=alone, also=wrote.rows,
         )  # fmt: skip
         position = events.move(run.run_id, _here(row), [(s.run.version + 1, s.events) for s in steps], change.write)
         shadows.keep(run, outcome)
@@ -246,6 +246,7 @@ class _Change:
     folded: int
     assumed: bool
     alone: bool
+    also: Sequence[Statement] = ()
     now: datetime | None = None
     due: bool = False
 
@@ -255,7 +256,7 @@ class _Change:
         columns = self._columns(positions)
         last = self.steps[-1]
         run_them = inserts.run_alone if self.alone else inserts.run_with
-        found = run_them([*rows, *happened], self._update(columns[-1]))
+        found = run_them([*self.also, *rows, *happened], self._update(columns[-1]))
         if found is None:
             raise _Overtaken if self.assumed else Fenced(last.run.run_id)
         self.due, self.now = bool(found[0]), dbtime.moment(found[1])

@@ -36,7 +36,7 @@ NO_LIMIT = 2**62
 LOCK_WRITE = (
     "SELECT {now}, tenant_id, order_id, state, unknown_since, executed_at, looks FROM runs_write WHERE key = %s{update}"
 )
-PREPARE = "INSERT INTO runs_attempt (write_id, number, prepared_at, answer) VALUES (%s, %s, %s, '') RETURNING number"
+PREPARE = "INSERT INTO runs_attempt (write_id, number, prepared_at, answer) VALUES (%s, %s, %s, '')"
 ANSWERED = (
     "UPDATE runs_attempt SET answer = %s, answered_at = %s WHERE id = (SELECT id FROM runs_attempt "
     "WHERE write_id = %s AND sent_at IS NOT NULL ORDER BY number DESC LIMIT 1)"
@@ -124,17 +124,25 @@ def lock_closing(change: WriteChange) -> None:
         raise IntentLost("restored")
 
 
-def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> tuple[NewEvent, ...]:
+class Wrote(NamedTuple):
+    """Events that tell of what was done to a run's writes, and what is left to do with the run's own UPDATE."""
+
+    events: tuple[NewEvent, ...] = ()
+    rows: tuple[Statement, ...] = ()
+
+
+def apply(run: RunState, outcome: Outcome, last_input_seq: int) -> Wrote:
+    """All that an outcome asks of writes, in the caller's transaction, which holds the run. Raises IntentLost."""
     if outcome.intent is not None:
         return _intend(run, outcome.intent, last_input_seq)
     if outcome.resend is not None:
-        return _prepare_again(run, outcome.resend, last_input_seq)
+        return Wrote(_prepare_again(run, outcome.resend, last_input_seq))
     if outcome.write is not None:
-        change_write(outcome.write, watch=outcome.on is On.WRITE_VERIFIED)
-    return ()
+        return Wrote(rows=_change(outcome.write, watch=outcome.on is On.WRITE_VERIFIED))
+    return Wrote()
 
 
-def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEvent, ...]:
+def _intend(run: RunState, intent: Intent, last_input_seq: int) -> Wrote:
     release = intent.release
     if last_input_seq != intent.seen_input_seq:
         raise IntentLost("input")
@@ -145,12 +153,12 @@ def _intend(run: RunState, intent: Intent, last_input_seq: int) -> tuple[NewEven
     order = _take_order(release)
     windows = _windows(order.now)
     _count(run, release, windows, needs_person=intent.needs_person)
-    number = _write_row(run, intent, order, windows)
+    number, rows = _write_rows(run, intent, order, windows)
     if release.order_id not in (run.contract.scope.order_ids or ()):  # those it has from its admission on
         RunOrder.objects.bulk_create(
             [RunOrder(run_id=run.run_id, tenant_id=run.tenant_id, order_id=release.order_id)], ignore_conflicts=True
         )
-    return (intent_event(release, number, numbering.of_write(run, release.key)),)
+    return Wrote((intent_event(release, number, numbering.of_write(run, release.key)),), rows)
 
 
 def intent_event(release: Release, attempt: int, span: str | None = None) -> NewEvent:
@@ -245,8 +253,10 @@ def _room(limit: tuple[int, int] | None, minor: int) -> tuple[int, int]:
     return (NO_LIMIT, NO_LIMIT) if limit is None else (limit[0], limit[1] - minor)
 
 
-def _write_row(run: RunState, intent: Intent, order: _Order, windows: tuple[str, str]) -> int:
-    """Insert the write and its next attempt; one that never left us may be remade under its key."""
+def _write_rows(
+    run: RunState, intent: Intent, order: _Order, windows: tuple[str, str]
+) -> tuple[int, tuple[Statement, ...]]:
+    """The write and its next attempt, with that one's number; one that never left us may be remade under its key."""
     release, (day, hour) = intent.release, windows
     if order.state is not None and (order.state != NEVER_MADE or order.sent is not None):
         raise IntentLost("key_used")
@@ -265,7 +275,7 @@ def _write_row(run: RunState, intent: Intent, order: _Order, windows: tuple[str,
         write = Statement(sql=_insert_write(tuple(values)), params=tuple(values.values()))
     else:
         write = _columns_of(release.key, values)
-    return _prepare(release.key, order.last + 1, order.now, first=[write])
+    return order.last + 1, (write, _prepared(release.key, order.last + 1, order.now))
 
 
 @lru_cache(maxsize=4)
@@ -275,14 +285,11 @@ def _insert_write(columns: tuple[str, ...]) -> str:
 
 def _columns_of(key: str, values: dict[str, Any]) -> Statement:
     columns = ", ".join(f"{name} = %s" for name in values)
-    return Statement(
-        sql=f"UPDATE runs_write SET {columns} WHERE key = %s RETURNING key", params=[*values.values(), key]
-    )
+    return Statement(sql=f"UPDATE runs_write SET {columns} WHERE key = %s", params=[*values.values(), key])
 
 
-def _prepare(key: str, number: int, now: datetime, *, first: Sequence[Statement] = ()) -> int:
-    inserts.run_with(first, Statement(sql=PREPARE, params=[key, number, dbtime.param(now)]))
-    return number
+def _prepared(key: str, number: int, now: datetime) -> Statement:
+    return Statement(sql=PREPARE, params=[key, number, dbtime.param(now)])
 
 
 def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tuple[NewEvent, ...]:
@@ -295,8 +302,9 @@ def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tupl
         raise IntentLost("attempts")
     tries = list(Attempt.objects.filter(write_id=release.key).order_by("number"))
     unsent = next((a for a in tries if a.sent_at is None and a.answer == ""), None)
-    last = tries[-1].number if tries else 0
-    number = unsent.number if unsent else _prepare(release.key, last + 1, dbtime.now())
+    number = unsent.number if unsent else (tries[-1].number if tries else 0) + 1
+    if unsent is None:
+        inserts.add([_prepared(release.key, number, dbtime.now())])
     Write.objects.filter(key=release.key).update(absent_at=None)
     return (released_again_event(release, number, numbering.of_write(run, release.key)),)
 
@@ -320,6 +328,11 @@ def change_write(change: WriteChange, *, watch: bool = False) -> None:
 
     `watch`: confirmed for good, so it is looked at again after days (`write-path.md` 5).
     """
+    inserts.add(_change(change, watch=watch))
+
+
+def _change(change: WriteChange, *, watch: bool) -> tuple[Statement, ...]:
+    """What moves it, its row held; what it had of the totals is given back already where it came to nothing."""
     row = _locked_write(change.key)
     now = row.now
     values = folding.write_fields(change, now, unknown_since=row.unknown_since, executed_at=row.executed_at)
@@ -335,9 +348,9 @@ def change_write(change: WriteChange, *, watch: bool = False) -> None:
     also = [bumped(row.tenant_id, row.order_id)]
     if change.answer:
         also.append(Statement(sql=ANSWERED, params=[change.answer[:64], dbtime.param(now), change.key]))
-    inserts.run_with(also, _columns_of(change.key, {"looks": row.looks + 1, **plain}))
     if change.state in GONE and row.state not in CLOSED:
         _uncount(change.key)
+    return (*also, _columns_of(change.key, {"looks": row.looks + 1, **plain}))
 
 
 class _Locked(NamedTuple):
