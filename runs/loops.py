@@ -7,7 +7,10 @@ A B C A B C; reading again after a customer's message, a decision or a write is 
 
 from __future__ import annotations
 
+import marshal
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from agentsite.canonical import canonical_text
@@ -20,6 +23,8 @@ PLAN = "plan"
 TO_PEOPLE = ("message", "ask", PLAN, "escalate")
 """Tools that ask the world nothing: said twice in the same words they are a repetition, whatever came back."""
 MAX_CALLS_SHOWN = 8
+SHORT_ARGS = 1000
+"""Bytes of arguments that are remembered."""
 INSTEAD = (
     "Each of these calls was answered before, and nothing has changed since: the answer stands in the observation "
     "named here. Go on from it: propose what the observations allow, look up something else, draft the reply, or say "
@@ -149,7 +154,17 @@ def _retryable(seen: SeenObservation) -> bool:
 
 
 def _key(call: Proposal) -> Key:
+    with suppress(ValueError):  # of what is no JSON
+        args = marshal.dumps(call.args, 2)
+        if len(args) <= SHORT_ARGS:
+            return call.tool, _asks(args)
     return call.tool, canonical_text(_squeezed(call.args))
+
+
+@lru_cache(maxsize=4096)
+def _asks(args: bytes) -> str:
+    """A long run looks at each of its calls again in every turn."""
+    return canonical_text(_squeezed(marshal.loads(args)))  # noqa: S302 - made by this process, a moment ago
 
 
 def _squeezed(value: Any) -> Any:

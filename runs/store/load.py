@@ -33,7 +33,7 @@ from runs.contracts import (
 from runs.errors import UnknownSchema
 from runs.models import Attempt, Input, Observation, Run, Write
 from runs.states import Status
-from runs.store import attached, whole
+from runs.store import attached, prefixes, whole
 from runs.store.whole import ATTEMPT, WRITE, Row
 from tools.contracts import Proposal
 
@@ -49,12 +49,21 @@ SAME = (
 def load(run_id: str, token: str) -> RunState:
     """The run as of now, fenced by `token`. Raises UnknownSchema where no code of ours can read it."""
     try:
-        row = whole.read(run_id)
-        if row is None:
-            raise Run.DoesNotExist(run_id)
-        return _state(row, run_id, token)
+        known, row = _read(run_id)
+        return _state(row, known, run_id, token)
     except (KeyError, TypeError, ValueError) as error:
         raise UnknownSchema(f"{type(error).__name__}: {error}") from None
+
+
+def _read(run_id: str) -> tuple[prefixes.Prefix, Row]:
+    """What is known of the run already, and its row with everything else. Raises Run.DoesNotExist."""
+    known = prefixes.of(run_id)
+    row = whole.read(run_id, known.past)
+    if row is not None and known is not prefixes.NOTHING and not known.begins(row):
+        known, row = prefixes.NOTHING, whole.read(run_id)
+    if row is None:
+        raise Run.DoesNotExist(run_id)
+    return known, row
 
 
 def listed_from(restored_at: datetime | None, tenant_id: str, agent: str) -> datetime | None:
@@ -70,16 +79,18 @@ def listed_from(restored_at: datetime | None, tenant_id: str, agent: str) -> dat
     return restored_at + timedelta(seconds=settings.VERIFY_FOR_S if settle_s is None else settle_s)
 
 
-def _state(row: Row, run_id: str, token: str) -> RunState:
+def _state(row: Row, known: prefixes.Prefix, run_id: str, token: str) -> RunState:
     now, pending, resume = row["now"], row["pending_action"], row["resume_status"]
+    observations = (*known.observations, *(SeenObservation(**o) for o in row["observations"]))
+    turns = (*known.turns, *(_turn(t) for t in row["turns"]))
+    prefixes.keep(run_id, known, row, observations, turns)
     return RunState(
         **{name: row[name] for name in SAME}, run_id=run_id, lease=token, now=now,
         contract=_contract(row["schema"], row["contract"]), status=Status(row["status"]),
         resume_status=Status(resume) if resume else None,
         pending=pending_from_wire(pending) if pending else None,
         listed_from=listed_from(row["restored_at"], row["tenant_id"], row["agent"]),
-        observations=tuple(SeenObservation(**o) for o in row["observations"]),
-        turns=tuple(_turn(t) for t in row["turns"]), writes=_writes(row["writes"], row["tries"]),
+        observations=observations, turns=turns, writes=_writes(row["writes"], row["tries"]),
         approval=_approval(row, now), inputs=_inputs(row, run_id),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -47,6 +47,16 @@ BREAK = 31
 """The character between two of those: no JSON has it."""
 IN_ORDER = "position, m.obs_id"
 DECIDED = "decision = 'approve' AND counted"
+
+
+class Past(NamedTuple):
+    """Only what comes after this observation's place, and after the turn of this number, is read."""
+
+    position: int
+    number: int
+
+
+EVERYTHING = Past(-1, -1)
 # Name, table, columns, condition (the run's own columns say `r.`), order.
 _MANY = (
     ("observations", "runs_observation", tuple(c for c in OBSERVATION if c != LONG), "run_id = r.id", IN_ORDER),
@@ -68,22 +78,29 @@ _JSON = frozenset({
 _FLAGS = frozenset({"large"})
 
 
-def read(run_id: str) -> Row | None:
+def read(run_id: str, past: Past = EVERYTHING) -> Row | None:
     """The columns RUN by name, `now`, and a list of rows under each name of `_MANY`; None where there is no such run.
 
-    Times are aware, JSON is parsed but for the contract, which stays text.
+    Times are aware, JSON is parsed but for the contract, which stays text. On PostgreSQL there are `marks`, too: of all
+    observations and of all turns, in their order, the transactions that wrote them; and `size`, of the texts that came.
+    `past` is heeded there alone.
     """
+    postgres = connection.vendor == "postgresql"
+    given = [past.position, past.number, past.position] if postgres else []
     with statements.cursor() as cursor:
-        cursor.execute(_sql(connection.vendor), [raw_id(run_id)])
+        cursor.execute(_sql(connection.vendor), [*given, raw_id(run_id)])
         found = cursor.fetchone()
     if found is None:
         return None
-    row = _values(RUN, found[: len(RUN)])
-    row["now"] = dbtime.moment(found[len(RUN)])
-    for (name, _, columns, _, _), text in zip(_MANY, found[len(RUN) + 1 : -1], strict=True):
+    row, lists = _values(RUN, found[: len(RUN)]), found[len(RUN) + 1 : len(RUN) + 1 + len(_MANY)]
+    row["now"], texts = dbtime.moment(found[len(RUN)]), found[len(RUN) + 1 + len(_MANY)]
+    for (name, _, columns, _, _), text in zip(_MANY, lists, strict=True):
         row[name] = [_values(columns, values) for values in json.loads(text)] if text else []
-    for seen, text in zip(row["observations"], found[-1].split(chr(BREAK)) if found[-1] else (), strict=True):
+    for seen, text in zip(row["observations"], texts.split(chr(BREAK)) if texts else (), strict=True):
         seen[LONG] = _parsed(text)
+    if postgres:
+        row["marks"] = tuple(tuple(marks.split(",")) if marks else () for marks in found[-2:])
+        row["size"] = len(texts or "") + sum(len(text or "") for text in lists[:2])
     return row
 
 
@@ -96,8 +113,12 @@ def _sql(vendor: str) -> str:
 
 
 _POSTGRES_TEXTS = (
-    f"(SELECT string_agg(m.{LONG}, chr({BREAK}) ORDER BY m.{IN_ORDER}) FROM runs_observation m WHERE run_id = r.id)"
+    f"(SELECT string_agg(m.{LONG}, chr({BREAK}) ORDER BY m.{IN_ORDER}) FROM runs_observation m "
+    "WHERE run_id = r.id AND position > %s), "
+    f"(SELECT string_agg(m.xmin::text, ',' ORDER BY m.{IN_ORDER}) FROM runs_observation m WHERE run_id = r.id), "
+    "(SELECT string_agg(m.xmin::text, ',' ORDER BY m.number) FROM runs_turn m WHERE run_id = r.id)"
 )
+_LATER = {"runs_observation": " AND position > %s", "runs_turn": " AND number > %s"}
 _SQLITE_TEXTS = (
     f"(SELECT group_concat({LONG}, char({BREAK})) FROM "
     f"(SELECT {LONG} FROM runs_observation m WHERE run_id = r.id ORDER BY m.{IN_ORDER}))"
@@ -106,7 +127,10 @@ _SQLITE_TEXTS = (
 
 def _as_postgres(table: str, columns: Sequence[str], condition: str, order: str) -> str:
     each = ", ".join(f'm."{column}"' for column in columns)
-    return f"(SELECT json_agg(json_build_array({each}) ORDER BY m.{order})::text FROM {table} m WHERE {condition})"
+    return (
+        f"(SELECT json_agg(json_build_array({each}) ORDER BY m.{order})::text FROM {table} m "
+        f"WHERE {condition}{_LATER.get(table, '')})"
+    )
 
 
 def _as_sqlite(table: str, columns: Sequence[str], condition: str, order: str) -> str:
