@@ -49,14 +49,21 @@ class Rounds:
     def __init__(self) -> None:
         self._period = -1
 
+    def turns(self) -> bool:
+        """Whether the next look is the first one of a period."""
+        return self._period != _period()
+
     def look(self) -> bool:
         """Leave what is to be told now; whether anything is due to be sent."""
         queue.remind(REMIND_AT_ONCE)
-        period = int(clock.now().timestamp() // env.read().NOTIFY_DIGEST_S)
-        if period != self._period:
-            leave_digests(period)
+        if self.turns():
+            leave_digests(period := _period())
             self._period = period
         return notices.due(shut=_lanes.shut())
+
+
+def _period() -> int:
+    return int(clock.now().timestamp() // env.read().NOTIFY_DIGEST_S)
 
 
 def leave_digests(period: int) -> None:

@@ -12,6 +12,7 @@ from runs import leases
 from runs.models import Process
 
 ALIVE_S = 15.0
+SAID = ["kind", "queues", "pid", "host", "url", "seen_at", "hung"]
 
 
 def _name() -> str:
@@ -29,13 +30,11 @@ class Me:
 
     def seen(self) -> None:
         """Say that this process lives; called with every sweep."""
-        Process.objects.update_or_create(
-            name=self.name,
-            defaults={
-                "kind": self.kind, "queues": self.queues, "pid": os.getpid(), "host": socket.gethostname(),
-                "url": self.url, "seen_at": dbtime.now(), "hung": leases.hung(),
-            },
+        me = Process(
+            name=self.name, kind=self.kind, queues=self.queues, pid=os.getpid(), host=socket.gethostname(),
+            url=self.url, seen_at=dbtime.now(), hung=leases.hung(),
         )  # fmt: skip
+        Process.objects.bulk_create([me], update_conflicts=True, unique_fields=["name"], update_fields=SAID)
 
     def gone(self) -> None:
         """An orderly end; a killed process's row ages out instead."""

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from django.db import close_old_connections, connection, connections
 
-from agentsite import clock, dbtime, env, queues, telemetry
+from agentsite import clock, dbtime, env, queues, statements, telemetry
 from approvals import notify
 from runs import fleet, retention, store
 from runs.models import Sweeper
-from runs.store import Due, hints, parcels, shadows
+from runs.store import Due, at_rest, hints, parcels, shadows
 
 LEASE_S = 10.0
 SOONEST = 0.75
@@ -53,6 +53,9 @@ def sweep(*, every_s: float = 0.0) -> Pass | None:
     if not _take(token, every_s * SOONEST):
         return None
     started = clock.monotonic()
+    if _rests(token):
+        _note(0, 0, round((clock.monotonic() - started) * 1000), gives_back=token)
+        return Pass(found=0, published=0, broker=True)
     try:
         found, chosen, broker = _look()
         late = [*store.due_writes(), *store.due_watches()]
@@ -64,6 +67,15 @@ def sweep(*, every_s: float = 0.0) -> Pass | None:
     _note(found, published, round((clock.monotonic() - started) * 1000))
     _tell(broker)
     return Pass(found=found, published=published, broker=broker)
+
+
+def _rests(token: str) -> bool:
+    """Whether nothing is due at all, as one statement says; the lease is kept."""
+    try:
+        return not _ROUNDS.turns() and not at_rest.anything_due(HINTED)
+    except BaseException:
+        _give_back(token)
+        raise
 
 
 def _take(token: str, quiet_s: float) -> bool:
@@ -99,12 +111,13 @@ def _give_back(token: str) -> None:
     Sweeper.objects.filter(id=1, token=token).update(until=None)
 
 
-def _note(found: int, published: int, took_ms: int) -> None:
-    with connection.cursor() as cursor:
+def _note(found: int, published: int, took_ms: int, *, gives_back: str = "") -> None:
+    """What a pass came to; with it the lease, where nobody else has it by now."""
+    with statements.cursor() as cursor:
         cursor.execute(
             f"UPDATE runs_sweeper SET last_pass_at = {dbtime.now_sql()}, last_pass_ms = %s, last_found = %s, "
-            "published = published + %s WHERE id = 1",
-            [took_ms, found, published],
+            "published = published + %s, until = CASE WHEN token = %s THEN NULL ELSE until END WHERE id = 1",
+            [took_ms, found, published, gives_back],
         )
 
 

@@ -28,7 +28,7 @@ MOST_ENDED, MOST_MEASURED, MOST_MODELS, MOST_TENANTS, LEAST_ENDED = 10_000, 1_00
 CAPS = tuple(sorted(reason for reason, end in ends.REASONS.items() if end.cap))
 UNWATCHED = ("handed_to_staff", "partly_refunded", "refund_failed")
 MICROS = 1_000_000
-LIVES = f"status IN ({among(LIVE_VALUES)})"
+LIVES = f"completed_at IS NULL AND status IN ({among(LIVE_VALUES)})"
 
 RUNS = Family(
     name="runs", labels=("status",),
@@ -97,7 +97,8 @@ def _rows(statement: str, *params: Any) -> list[tuple[Any, ...]]:
 
 def _live(now: datetime) -> Iterator[Sample]:
     """All are counted in the index, which holds no status; rows are looked up for as many as a scrape can afford."""
-    [(living,)] = _rows(f"SELECT COUNT(*) FROM (SELECT 1 FROM runs_run WHERE {LIVES} LIMIT %s) live", MOST_LIVE)
+    lives = "SELECT 1 FROM runs_run WHERE completed_at IS NULL LIMIT %s"
+    [(living,)] = _rows(f"SELECT COUNT(*) FROM ({lives}) live", MOST_LIVE)
     found = _rows(
         "SELECT status, dependency, COUNT(*) FROM (SELECT status, dependency FROM runs_run "
         f"WHERE {LIVES} ORDER BY due_at LIMIT %s) live GROUP BY status, dependency",
@@ -133,8 +134,8 @@ def _due(now: datetime) -> Iterator[Sample]:
 def _windows(now: datetime) -> list[Ended]:
     """What ended within the day, the newest ten thousand of it, by how it ended: one walk along one index."""
     found = _rows(
-        "SELECT tenant_id, status, COALESCE(outcome, ''), COALESCE(reason, ''), COUNT(*), "
-        "SUM(CASE WHEN completed_at >= %s THEN 1 ELSE 0 END) FROM (SELECT tenant_id, status, outcome, reason, "
+        "SELECT tenant_id, ended_as, COALESCE(outcome, ''), COALESCE(reason, ''), COUNT(*), "
+        "SUM(CASE WHEN completed_at >= %s THEN 1 ELSE 0 END) FROM (SELECT tenant_id, ended_as, outcome, reason, "
         "completed_at FROM runs_run WHERE completed_at IS NOT NULL AND completed_at >= %s "
         "ORDER BY completed_at DESC LIMIT %s) ended GROUP BY 1, 2, 3, 4",
         dbtime.param(now - timedelta(hours=1)), dbtime.param(now - timedelta(days=1)), MOST_ENDED,
@@ -189,7 +190,7 @@ def _finishing(now: datetime) -> Iterator[Sample]:
     """As the console's list of what is to be finished by hand, without those that nobody was handed."""
     [(count,)] = _rows(
         "SELECT COUNT(*) FROM (SELECT 1 FROM runs_run WHERE completed_at IS NOT NULL AND "
-        f"status IN ('escalated', 'failed') AND outcome IN ({among(UNWATCHED)}) LIMIT 1000) unfinished"
+        f"ended_as IN ('escalated', 'failed') AND outcome IN ({among(UNWATCHED)}) LIMIT 1000) unfinished"
     )
     yield TO_FINISH.at(count)
 

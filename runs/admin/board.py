@@ -174,8 +174,8 @@ def _needs(sees: _Sees, view: lists.View) -> Number:
 def _outcomes(sees: _Sees, now: datetime) -> charts.Chart:
     """Runs that ended in the last 30 days by their outcome, those of the last 7 apart."""
     rows = sees.rows(Run.objects.filter(completed_at__gte=now - timedelta(days=MONTH))).order_by()
-    week = Count("status", filter=Q(completed_at__gte=now - timedelta(days=WEEK)))
-    found = rows.values_list("outcome").annotate(n=Count("status"), week=week)
+    week = Count("ended_as", filter=Q(completed_at__gte=now - timedelta(days=WEEK)))
+    found = rows.values_list("outcome").annotate(n=Count("ended_as"), week=week)
     counted = {str(outcome or "none"): (n, recent) for outcome, n, recent in found}
     known = [o for o in (*lists.OUTCOMES, *sorted(counted.keys() - {*lists.OUTCOMES})) if o in counted]
     return charts.bars(
@@ -186,9 +186,9 @@ def _outcomes(sees: _Sees, now: datetime) -> charts.Chart:
 
 def _reasons(sees: _Sees, now: datetime) -> charts.Chart:
     """Runs handed to a person in the last 30 days by their reason, the commonest first."""
-    rows = sees.rows(Run.objects.filter(completed_at__gte=now - timedelta(days=MONTH), status="escalated")).order_by()
-    week = Count("status", filter=Q(completed_at__gte=now - timedelta(days=WEEK)))
-    found = rows.values_list("reason").annotate(n=Count("status"), week=week).order_by("-n", "reason")[:MOST_REASONS]
+    rows = sees.rows(Run.objects.filter(completed_at__gte=now - timedelta(days=MONTH), ended_as="escalated")).order_by()
+    week = Count("ended_as", filter=Q(completed_at__gte=now - timedelta(days=WEEK)))
+    found = rows.values_list("reason").annotate(n=Count("ended_as"), week=week).order_by("-n", "reason")[:MOST_REASONS]
     return charts.bars(
         (charts.Given(name=labels.spoken(r or "no reason"), month=n, week=w, tone="bad",
                       link=f"/admin/runs/run/?status=escalated&reason={r}&ended={MONTH}") for r, n, w in found)

@@ -46,14 +46,15 @@ def _among(column: str, values: Iterable[str]) -> Q:
 
 
 OVER = Q(completed_at__isnull=False)
-LIVES, OPEN = _among('"runs_run"."status"', LIVE_VALUES), _among('"runs_write"."state"', OPEN_WRITES)
+LIVES = Q(completed_at__isnull=True) & _among('"runs_run"."status"', LIVE_VALUES)
+OPEN = _among('"runs_write"."state"', OPEN_WRITES)
 
 
 def to_finish() -> tuple[Q, ...]:
     """Ended with a person, or with a refund that failed afterwards, and nobody finished it yet."""
     done = Q(outcome__in=(RESOLVED, "refunded"))
-    reopened = Q(status__in=("completed", "cancelled"), outcome__in=REOPENED)
-    return OVER & Q(status__in=("escalated", "failed")) & ~done, OVER & reopened
+    reopened = Q(ended_as__in=("completed", "cancelled"), outcome__in=REOPENED)
+    return OVER & Q(ended_as__in=("escalated", "failed")) & ~done, OVER & reopened
 
 
 def to_settle() -> tuple[Q, ...]:
@@ -75,7 +76,7 @@ def stuck() -> tuple[Q, ...]:
 def dead() -> tuple[Q, ...]:
     """Runs that ended by a fault of ours, and nobody finished yet."""
     over = OVER & ~Q(outcome=RESOLVED)
-    return over & Q(status="failed"), over & Q(status="escalated", reason__in=OUR_FAULT)
+    return over & Q(ended_as="failed"), over & Q(ended_as="escalated", reason__in=OUR_FAULT)
 
 
 def for_a_person() -> Q:
@@ -200,9 +201,9 @@ class StatusFilter(_Column):
         return list(labels.RUN.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
-        over = self.value() in ENDED
-        found = queryset.filter(OVER if over else LIVES) if self.value() else queryset
-        return super().queryset(request, found)
+        if self.value() in ENDED:
+            return queryset.filter(OVER, ended_as=self.value())
+        return super().queryset(request, queryset.filter(LIVES) if self.value() else queryset)
 
 
 class WaitingFilter(_Column):
@@ -223,7 +224,7 @@ class OutcomeFilter(_Column):
         return [(outcome, labels.spoken(outcome)) for outcome in OUTCOMES]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
-        found = queryset.filter(OVER, status__in=ENDED) if self.value() else queryset
+        found = queryset.filter(OVER, ended_as__in=ENDED) if self.value() else queryset
         return super().queryset(request, found)
 
 

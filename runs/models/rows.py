@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, F, Q, When
 from uuid_utils import compat
 
 from agentsite.fields import CanonicalJSON
@@ -19,6 +19,7 @@ from runs.states import LIVE, Status
 LIVE_VALUES = sorted(s.value for s in LIVE)
 WRITE_STATES = ("intent", "sent", "unknown", "pending", "confirmed", "failed", "refused", "not_sent")
 OPEN_WRITES = ("intent", "sent", "unknown", "pending")
+OVER, ENDED = Q(completed_at__isnull=False), ("ended_as", "outcome", "reason")
 WAITS = ("approval", "reply", "dependency", "refund", "order", "staff")
 
 
@@ -89,6 +90,11 @@ class Run(models.Model):
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     completed_at = models.DateTimeField(null=True)
+    # The status it ended with: an index over `status` itself would have each step write all indexes of the row.
+    ended_as = models.GeneratedField(
+        expression=Case(When(completed_at__isnull=False, then=F("status"))), db_persist=True,
+        output_field=models.CharField(max_length=20, null=True),
+    )  # fmt: skip
 
     class Meta:
         constraints = [
@@ -100,7 +106,7 @@ class Run(models.Model):
             models.CheckConstraint(condition=Q(folded_input_seq__lte=models.F("last_input_seq")), name="run_inputs"),
         ]
         indexes = [
-            models.Index(fields=["due_at"], name="run_due", condition=Q(status__in=LIVE_VALUES)),
+            models.Index(fields=["due_at"], name="run_due", condition=Q(completed_at__isnull=True)),
             models.Index(fields=["tenant", "-created_at", "-id"], name="run_newest"),
             models.Index(fields=["tenant", "customer_id", "-created_at"], name="run_by_customer"),
             models.Index(fields=["completed_at"], name="run_words_kept", condition=Q(conversation_erased_at=None)),
@@ -108,16 +114,8 @@ class Run(models.Model):
             models.Index(fields=["created_at"], name="run_by_time"),
             models.Index(fields=["trace_id"], name="run_by_trace"),
             # For staff, who look at what has ended: entered once, at a run's end, so that no step pays for them.
-            models.Index(
-                fields=["completed_at", "tenant", "status", "outcome", "reason"],
-                name="run_ended",
-                condition=Q(completed_at__isnull=False),
-            ),
-            models.Index(
-                fields=["status", "outcome", "reason", "tenant", "completed_at"],
-                name="run_ended_as",
-                condition=Q(completed_at__isnull=False),
-            ),
+            models.Index(name="run_ended", condition=OVER, fields=["completed_at", "tenant", *ENDED]),
+            models.Index(name="run_ended_as", condition=OVER, fields=[*ENDED, "tenant", "completed_at"]),
         ]
         permissions = [
             ("operate_run", "Can retry, escalate, cancel, ask again or finish a run by hand"),

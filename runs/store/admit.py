@@ -108,7 +108,7 @@ def before(tenant_id: str, request_id: str, agent: str) -> Before:
 
 def _inserted(run: Run) -> bool:
     """Whether this was the first of its request. Its times are the database's, as they are stored."""
-    fields = [field for field in Run._meta.concrete_fields if field.attname not in STARTED]
+    fields = [f for f in Run._meta.concrete_fields if f.attname not in STARTED and not f.generated]
     values = [field.get_db_prep_save(getattr(run, field.attname), connection) for field in fields]
     with statements.cursor() as cursor:
         cursor.execute(_insert(tuple(field.column for field in fields), connection.vendor), values)

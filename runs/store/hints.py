@@ -42,16 +42,19 @@ def due_unhinted(queue: str, *, patient: bool) -> list[Due]:
 
     `patient`: the back-off doubles with each hint. Where the queue is empty there is nothing to be patient for.
     """
-    rows, params = _due(queue)
-    sql = (
-        f"SELECT id, status, enqueue_tries, trace_id FROM ({rows}) due WHERE enqueued_at IS NULL OR {_quiet(patient)} "
-        "ORDER BY due_at LIMIT %s"
-    )
+    rows, params = unhinted(queue, patient=patient)
     with connection.cursor() as cursor:
-        cursor.execute(sql, [*params, BATCH])
+        cursor.execute(f"{rows} ORDER BY due_at LIMIT %s", [*params, BATCH])
         return [
             Due(run_id=_text(row[0]), status=row[1], tries=row[2], trace_id=row[3]) for row in cursor.fetchall()
         ]  # fmt: skip
+
+
+def unhinted(queue: str, *, patient: bool) -> tuple[str, list[Any]]:
+    """The statement of `due_unhinted`, without order and limit, and its parameters."""
+    rows, params = _due(queue)
+    which = f"enqueued_at IS NULL OR {_quiet(patient)}"
+    return f"SELECT id, status, enqueue_tries, trace_id FROM ({rows}) due WHERE {which}", params
 
 
 def count_due(queue: str) -> int:
@@ -69,11 +72,11 @@ def _due(queue: str) -> tuple[str, list[Any]]:
     index's own condition, word for word, and to be told which table comes first (CROSS JOIN). A decision on an
     approval that has expired since needs no look: its run is due by then.
     """
-    now, (ours, params) = _instant(), readable()
+    now, (ours, params) = instant(), readable()
     columns = "id, status, enqueue_tries, enqueued_at, due_at, trace_id"
     free = f"(lease_token IS NULL OR lease_until < {now}) AND {ours}"
     due = (
-        f"SELECT {columns} FROM runs_run WHERE status IN ({_listed(LIVE_VALUES)}) AND status IN ({_statuses(queue)}) "
+        f"SELECT {columns} FROM runs_run WHERE completed_at IS NULL AND status IN ({_statuses(queue)}) "
         f"AND due_at <= {now} AND {free}"
     )
     if queues.queue_for(AWAITING) != queue:
@@ -89,7 +92,7 @@ def _due(queue: str) -> tuple[str, list[Any]]:
     return f"{due} UNION ALL {told}", params + params
 
 
-def _instant() -> str:
+def instant() -> str:
     """This instant, as a value known before the rows are: `clock_timestamp()` is none, and searches no index."""
     return "statement_timestamp()" if connection.vendor == "postgresql" else f"(SELECT {dbtime.now_sql()})"
 

@@ -12,7 +12,7 @@ from agentsite import dbtime, queues
 from approvals.models import Approval
 from runs import store, sweeper
 from runs.models import OPEN_WRITES, Process, Run, Sweeper, Write
-from runs.store import hints, settled
+from runs.store import at_rest, hints, settled
 from tests.between import put_back
 from tests.world import World, in_new_process
 
@@ -96,6 +96,7 @@ def test_late_looks_wait_while_the_queue_of_writes_is_crowded(world: World, monk
     monkeypatch.setattr(queues, "nudge_settle", hinted.append)
     monkeypatch.setattr(store, "due_writes", lambda: ["a write"])
     monkeypatch.setattr(store, "due_watches", list)
+    monkeypatch.setattr(at_rest, "anything_due", lambda _: True)
     for depth in (sweeper.LATE_ROOM, sweeper.LATE_ROOM - 1):
         monkeypatch.setattr(queues, "depth", lambda queue, depth=depth: depth)
         sweeper.sweep()

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 RUN = "runs_run"
 APPROVAL = "approvals_approval"
 WRITE = "runs_write"
+GENERATED = ("ended_as",)
 RECORD = ("runs_runorder", "runs_event", "runs_turn", "runs_observation")
 """A run's bulky rows; without them a copy is good for whoever reads runs, approvals and writes alone."""
 
@@ -67,4 +68,4 @@ def _copy(
 
 def _columns(cursor: Cursor, table: str) -> Sequence[str]:
     cursor.execute(f"SELECT * FROM {table} WHERE 1 = 0")
-    return [column[0] for column in cursor.description]
+    return [column[0] for column in cursor.description if column[0] not in GENERATED]

@@ -52,7 +52,9 @@ def ago(column: str) -> str:
 def copied(model: type[Model], where: str, **values: str) -> None:
     """MANY copies of one row, each numbered `n`."""
     names = [
-        str(field.column) for field in model._meta.concrete_fields if field.column not in values or values[field.column]
+        str(field.column)
+        for field in model._meta.concrete_fields
+        if not field.generated and (field.column not in values or values[field.column])
     ]
     chosen = ", ".join(values.get(name, f't."{name}"') for name in names)
     listed, table = ", ".join(f'"{name}"' for name in names), model._meta.db_table

@@ -35,7 +35,8 @@ def ago(column: str) -> str:
 
 def copied(model: type[Run] | type[Approval] | type[Write] | type[Webhook], where: str, **values: str) -> None:
     """RUNS copies of one row, each numbered `n`."""
-    names = [str(field.column) for field in model._meta.concrete_fields if values.get(str(field.column)) != ""]
+    told = [str(field.column) for field in model._meta.concrete_fields if not field.generated]
+    names = [name for name in told if values.get(name) != ""]
     chosen = ", ".join(values.get(name, f't."{name}"') for name in names)
     listed, table = ", ".join(f'"{name}"' for name in names), model._meta.db_table
     with connection.cursor() as cursor:

@@ -64,7 +64,7 @@ def fill(last: int) -> None:
 
 
 def copy(model: type[Run] | type[Approval], where: str, last: int, own: dict[str, str]) -> None:
-    names = [str(field.column) for field in model._meta.concrete_fields]
+    names = [str(field.column) for field in model._meta.concrete_fields if not field.generated]
     chosen = ", ".join(own.get(name, f't."{name}"') for name in names)
     listed, table = ", ".join(f'"{name}"' for name in names), model._meta.db_table
     with connection.cursor() as cursor:

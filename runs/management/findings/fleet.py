@@ -59,7 +59,7 @@ def _sweeper(alive: list[Process]) -> Finding:
 
 
 def _runs(alive: list[Process]) -> Finding:
-    live = Run.objects.filter(status__in=LIVE_VALUES)
+    live = Run.objects.filter(status__in=LIVE_VALUES, completed_at=None)
     now = dbtime.now()
     free = Q(lease_token__isnull=True) | Q(lease_until__lt=now)
     stuck = live.filter(free, due_at__lt=now - timedelta(seconds=STUCK_S)).order_by("due_at")
