@@ -52,7 +52,8 @@ def test_statement_of_the_hot_path_is_planned_once_for_all_values() -> None:
         whole.read(UNKNOWN)
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%%FROM runs_run r WHERE r.id%%'"
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements "
+            "WHERE statement LIKE '%%FROM runs_run r WHERE r.id%%'"
         )
         assert cursor.fetchall() == [(3, 0)]
 
