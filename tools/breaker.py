@@ -24,14 +24,12 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Case, DateTimeField, Expression, F, Q, QuerySet, When
 from django.db.models.sql.compiler import SQLCompiler
 
-from agentsite import clock, dbtime, env, statements, telemetry
+from agentsite import clock, dbtime, env, telemetry
 from tools.errors import ToolError, UpstreamUnavailable
 from tools.models import Breaker
 
 BUSINESS_SYSTEM = "business_system"
-CACHED_S = 1.0
-"""How long a breaker that was seen closed is not looked at again: so late a call may notice that another process opened
-it. Nothing but a closed one is remembered, so who probes is decided by the row alone."""
+CACHED_S = 0.25
 LEASE_GRACE_S = 2.0
 PROBED_S = 1.0
 MAX_KNOWN = 10_000
@@ -244,7 +242,7 @@ def _mine(permit: Permit) -> QuerySet[Breaker]:
 
 def _row(permit: Permit) -> _Row | None:
     """The row as it is now; remembered for a moment where it is closed."""
-    with statements.cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute(STANDS.format(now=dbtime.now_sql()), [permit.dependency, permit.account])
         row = cursor.fetchone()
     if row is None:

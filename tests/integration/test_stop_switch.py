@@ -49,13 +49,13 @@ def test_stopped_site_calls_no_model_and_spends_no_time(world: World) -> None:
 
 
 def test_hold_grows_from_five_seconds_to_a_minute(world: World) -> None:
-    assert switches.model_hold_s(TENANT) is None
+    assert switches.hold_s() is None
     stop()
     for stood_s, hold_s in ((0, 5), (100, 25), (10_000, 60)):
         put_back(Site.objects.all(), paused_at=stood_s)
-        found = switches.model_hold_s(TENANT)
+        found = switches.hold_s()
         assert found is not None and abs(found - hold_s) < 1
-    assert switches.hold_s(TENANT) == switches.model_hold_s(TENANT)
+    assert switches.hold_s(TENANT) == switches.hold_s()
 
 
 def test_cancel_and_takeover_need_no_model_and_work_while_stopped(world: World) -> None:
