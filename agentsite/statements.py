@@ -20,7 +20,7 @@ MAX_PREPARED = 1000
 """Statements that a connection keeps: more than there are, as the rows of an insert vary, and none is planned twice."""
 _MARK = re.compile(r"%([s%])")
 _SMALLINT, _INTEGER = 21, 23
-"""Numbers of PostgreSQL's types. How large a number is must not make another statement of it."""
+"""Numbers of PostgreSQL's types: that a number is small makes no other statement of it."""
 
 
 class Cursor(Protocol):

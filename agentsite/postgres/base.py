@@ -1,4 +1,4 @@
-"""Floor: Django's PostgreSQL with a pool that says at once that nobody listens. Imports nothing of ours.
+"""Floor: Django's PostgreSQL with a pool of each process, which says at once that nobody listens. Imports no room.
 
 A pool waits for a connection for as long as an overloaded database may need. One that is away would keep every request
 and its thread waiting that long; so where the pool has nothing to hand out, the server's door is knocked at first.

@@ -120,7 +120,7 @@ def _asked(sql: str, *given: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", [0, 7, 40_000, 2**40, -(2**62)])
-def test_number_of_any_size_is_the_same_statement_and_the_same_number(value: int) -> None:
+def test_number_of_any_size_is_read_as_it_was_written(value: int) -> None:
     assert _asked("SELECT CASE WHEN 1 > 0 THEN %s ELSE 0 END + 0", value) == value
 
 
