@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
-from agentsite import dbtime, statements
+from agentsite import dbtime, questions
+from agentsite.questions import Question, Row
 from runs import prompt as prompts
 from runs.inference import gateway
 from runs.models import Qualification
@@ -12,20 +14,29 @@ from tools import registry
 
 MANUAL_DAYS = 30
 HOLDS = (
-    "SELECT id FROM runs_qualification WHERE agent = %s AND provider = %s AND origin = %s AND requested_model = %s "
-    "AND answered_model = %s AND prompt_hash = %s AND tools_hash = %s AND NOT revoked "
-    "AND (ends_at IS NULL OR ends_at > {now}) AND kind <> %s ORDER BY id DESC LIMIT 1"
+    "FROM (SELECT MAX(id) AS id FROM runs_qualification WHERE agent = %s AND provider = %s AND origin = %s "
+    "AND requested_model = %s AND answered_model = %s AND prompt_hash = %s AND tools_hash = %s AND NOT revoked "
+    "AND (ends_at IS NULL OR ends_at > {now}) AND kind <> %s) AS q"
 )
 
 
 def find(agent: str, route: str, answered_model: str, *, manual_allowed: bool = True) -> int | None:
     """The id of a qualification that covers this exact route, answer, prompt and write schemas now; else None."""
+    return questions.ask(question(agent, route, answered_model, manual_allowed=manual_allowed))
+
+
+def question(agent: str, route: str, answered_model: str, *, manual_allowed: bool) -> Question[int | None]:
+    """What `find` asks, for whoever asks more with it."""
     provider, _, model = route.partition(":")
     of = [agent, provider, gateway.origin(route), model, answered_model, prompts.template_hash(), tools_hash(agent)]
-    with statements.cursor() as cursor:
-        cursor.execute(HOLDS.format(now=dbtime.now_sql()), [*of, "" if manual_allowed else "manual"])
-        row = cursor.fetchone()
-    return int(row[0]) if row else None
+    return Question(
+        columns=("q.id",), rest=HOLDS.format(now=dbtime.now_sql()),
+        params=[*of, "" if manual_allowed else "manual"], read=_newest,
+    )  # fmt: skip
+
+
+def _newest(rows: Sequence[Row]) -> int | None:
+    return None if rows[0][0] is None else int(rows[0][0])
 
 
 def tools_hash(agent: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -11,16 +11,11 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from knox.models import AbstractAuthToken
 
-from agentsite import redaction, statements
+from agentsite import redaction
 from agentsite.tenants import glance, profiles
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import AbstractUser as User
-
-IN_FORCE = (
-    "SELECT CAST(document AS text) FROM tenants_agentprofile WHERE tenant_id = %s AND agent = %s "
-    "ORDER BY revision DESC LIMIT 1"
-)
 
 
 class Site(models.Model):
@@ -187,14 +182,8 @@ def visible_tenants(user: User) -> set[str] | None:
 
 def current_profile(tenant_id: str, agent: str = "refunds") -> profiles.Profile | None:
     """The profile in force for runs to come, or None where the tenant has no such agent."""
-    return glance.looked(("profile", tenant_id, agent), partial(_in_force, tenant_id, agent))
-
-
-def _in_force(tenant_id: str, agent: str) -> profiles.Profile | None:
-    with statements.cursor() as cursor:
-        cursor.execute(IN_FORCE, [tenant_id, agent])
-        row = cursor.fetchone()
-    return of_text(row[0]) if row else None
+    document = glance.at(tenant_id, agent).profile
+    return of_text(document) if document is not None else None
 
 
 def of_text(document: str) -> profiles.Profile:

@@ -6,12 +6,11 @@ work, and tells people. A change is a row that is only ever added (M110).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
-from agentsite import dbtime, statements, telemetry
+from agentsite import dbtime, telemetry
 from agentsite.refusals import Refusal
 from agentsite.tenants import glance
 from agentsite.tenants.models import ShadowChange, Tenant, visible_tenants
@@ -26,13 +25,7 @@ MAX_SHOWN = 50
 
 def stands(tenant_id: str) -> bool:
     """Whether the tenant is in shadow mode at this moment; within a pass, a moment ago."""
-    return glance.looked(("shadow", tenant_id), partial(_stands, tenant_id))
-
-
-def _stands(tenant_id: str) -> bool:
-    with statements.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM tenants_tenant WHERE id = %s AND shadow", [tenant_id])
-        return cursor.fetchone() is not None
+    return glance.at(tenant_id).shadow
 
 
 def enter(tenant_id: str, *, by: str, reason: str) -> bool:

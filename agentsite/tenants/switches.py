@@ -6,6 +6,7 @@ what is asked here only saves work, and tells people.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from django.db.models import Value
 from django.db.models.functions import Coalesce
 
 from agentsite import dbtime, statements, telemetry
+from agentsite.tenants import glance
 from agentsite.tenants.models import Site, Tenant, visible_tenants
 from agentsite.text import storable
 
@@ -25,9 +27,8 @@ SITE = 1
 HOLD_S, MAX_HOLD_S = 5.0, 60.0
 MAX_REASON = 500
 MAX_SHOWN = 50
-STOPPED = "SELECT paused_at FROM tenants_site WHERE id = %s AND paused"
-STOPPED_ALSO = (
-    "SELECT paused_at FROM tenants_site WHERE id = %s AND paused "
+STOPPED = (
+    "SELECT paused_at FROM tenants_site WHERE id = 1 AND paused "
     "UNION ALL SELECT paused_at FROM tenants_tenant WHERE id = %s AND paused "
     "UNION ALL SELECT fence_demanded_at FROM tenants_site WHERE id = 1 AND fence_demanded_at IS NOT NULL"
 )
@@ -67,19 +68,34 @@ def flip(tenant_id: str | None, *, stop: bool, by: str, reason: str) -> bool:
     return changed == 1
 
 
-def hold_s(tenant_id: str | None = None) -> float | None:
-    """Seconds to wait before looking again where the site, or also this tenant, stands still; None: it runs.
-
-    A quarter of the time it has stood still, so from 5 s growing to a minute. A demanded fence stops no model call.
-    """
-    sql, params = (STOPPED, []) if tenant_id is None else (STOPPED_ALSO, [tenant_id])
+def site_stopped() -> bool:
+    """Whether the site's stop switch is thrown at this moment: no model call begins then."""
     with statements.cursor() as cursor:
-        cursor.execute(sql, [SITE, *params])
+        cursor.execute("SELECT 1 FROM tenants_site WHERE id = 1 AND paused")
+        return cursor.fetchone() is not None
+
+
+def model_hold_s(tenant_id: str) -> float | None:
+    """Seconds to wait before a model call of this tenant is looked at again; None: the site runs at this moment.
+
+    Only the site's own stop holds one back. No lock stands behind it, as a write has: each turn asks anew.
+    """
+    seen = glance.again(tenant_id)
+    return _wait_s([seen.stopped_at]) if seen.site_stopped else None
+
+
+def hold_s(tenant_id: str) -> float | None:
+    """Seconds to wait before a write is tried again where the site, the tenant or a fence stops it; None: it runs."""
+    with statements.cursor() as cursor:
+        cursor.execute(STOPPED, [tenant_id])
         rows = [dbtime.moment(row[0]) for row in cursor.fetchall()]
-    if not rows:
-        return None
+    return _wait_s(rows) if rows else None
+
+
+def _wait_s(since: Sequence[datetime | None]) -> float:
+    """A quarter of the longest that it has stood still, so from 5 s growing to a minute."""
     now = dbtime.now()
-    stood = max((now - at).total_seconds() if at else 0.0 for at in rows)
+    stood = max((now - at).total_seconds() if at else 0.0 for at in since)
     return max(HOLD_S, min(stood / 4, MAX_HOLD_S))
 
 

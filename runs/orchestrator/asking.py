@@ -96,7 +96,7 @@ class _Asking:
     def may_go_on(self) -> bool:
         """Whether there is time, permission and a request left for one more call."""
         tries = self._run.turn_requests + self._requests < self._ports.settings().MODEL_TRIES
-        return tries and self._left_s() >= MIN_CALL_S and self._ports.held_s() is None
+        return tries and self._left_s() >= MIN_CALL_S and not self._ports.stopped()
 
     def on(self, route: str) -> LLMTurnResult | None:
         """A route's turn; where it says that the prompt is too long, that of one smaller prompt."""

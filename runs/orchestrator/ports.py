@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from agentsite import clock, env
 from agentsite.tenants import shadowing, switches
-from runs import backends, qualification, store
+from runs import backends, store
 from runs.contracts import LLMTurnResult, ModelCall
-from runs.orchestrator import calling
+from runs.orchestrator import at_gate, calling
+from runs.orchestrator.at_gate import Asked, Told
 from runs.orchestrator.outside import without_connection
-from runs.store import OrderStanding, cases
+from runs.store import cases
 from tools import dispatcher, gate
 from tools.arguments import MOST_PASSAGES
 from tools.contracts import (
@@ -37,8 +38,12 @@ from tools.contracts import (
 from tools.policy import freshness, search
 
 
-def _runs_on() -> float | None:
+def _runs_on(_tenant_id: str) -> float | None:
     return None
+
+
+def _goes_on() -> bool:
+    return False
 
 
 def _never(_tenant_id: str) -> bool:
@@ -54,9 +59,6 @@ class Ports:
     leave_database: Callable[[], None]
 
     complete: Callable[[ModelCall], LLMTurnResult]
-    qualification: Callable[[str, str, str, bool], int | None]
-    """(agent, route, answered model, manual ones allowed) to the id of a qualification that holds now"""
-
     backend_of: Callable[[str, str], Backend]
     """(tenant, agent)"""
     run_reads: Callable[[Scope, Backend, tuple[ReadCall, ...], Searches], tuple[ReadResult, ...]]
@@ -73,19 +75,17 @@ class Ports:
     session: Callable[[str, str, str, str], list[Json]]
     """(tenant, customer, session, run that asks) to the session's earlier runs, as precedents"""
     policy_state: Callable[[str, str, tuple[PassageRef, ...]], PolicyState]
-    """(tenant, pin, passages that something rests on)"""
+    """(tenant, pin, passages that a reply rests on); what a write rests on is told at the gate"""
     own_writes: Callable[[str, str], tuple[OwnWrite, ...]]
     """(tenant, order)"""
-    order_standing: Callable[[str, str, str, str, str], OrderStanding]
-    """(tenant, customer, order, currency, key of a write that is left out)"""
-    held_s: Callable[[], float | None] = _runs_on
-    """Seconds to hold a model call back while the site's stop switch is thrown; None: it is not (M119)"""
+    at_gate: Callable[[Asked], Told]
+    held_s: Callable[[str], float | None] = _runs_on
+    """Seconds to hold a turn's first model call back while the site's stop switch is thrown; None: it is not at this
+    very moment (M119)"""
+    stopped: Callable[[], bool] = _goes_on
+    """Whether the site's stop switch is thrown at this very moment: asked before each further call of a turn (M119)"""
     in_shadow: Callable[[str], bool] = _never
     """Whether a tenant is in shadow mode at this moment (M110)"""
-
-
-def _qualification(agent: str, route: str, answered_model: str, manual_allowed: bool) -> int | None:
-    return qualification.find(agent, route, answered_model, manual_allowed=manual_allowed)
 
 
 def _search(tenant_id: str, query: str, pin: str) -> list[Json]:
@@ -101,15 +101,15 @@ def _run_reads(scope: Scope, backend: Backend, calls: tuple[ReadCall, ...], foun
     return dispatcher.run_reads(scope, backend, calls, found, cancelled=cancelled)
 
 
-def _order_standing(tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str) -> OrderStanding:
-    return store.order_standing(tenant_id, customer_id, order_id, currency, leave_out=leave_out)
+def _policy_state(tenant_id: str, pin: str, rests_on: tuple[PassageRef, ...]) -> PolicyState:
+    return freshness.policy_state(tenant_id, pin, rests_on) if rests_on else freshness.lately(tenant_id, pin)
 
 
 LIVE = Ports(
     settings=env.read, monotonic=clock.monotonic, leave_database=without_connection, complete=calling.complete,
-    qualification=_qualification, backend_of=backends.backend_of, run_reads=_run_reads,
+    backend_of=backends.backend_of, run_reads=_run_reads,
     look_up=dispatcher.look_up, read_facts=gate.read_live, can_write=dispatcher.can_write,
     run_write=dispatcher.run_write, search=_search, cases=cases.like, session=cases.of_session,
-    policy_state=freshness.policy_state, own_writes=store.own_writes, order_standing=_order_standing,
-    held_s=switches.hold_s, in_shadow=shadowing.stands,
+    policy_state=_policy_state, own_writes=store.own_writes, at_gate=at_gate.ask,
+    held_s=switches.model_hold_s, stopped=switches.site_stopped, in_shadow=shadowing.stands,
 )  # fmt: skip

@@ -11,14 +11,15 @@ from agentsite.money import parse as parse_money
 from runs import evidence, numbering, precheck
 from runs.contracts import NewApproval, NewEvent, NewObservation, Outcome, PendingAction, RunState
 from runs.orchestrator import endings, fresh, people, resting
+from runs.orchestrator.at_gate import Asked
 from runs.orchestrator.pauses import park, wait_s, waited_too_long
 from runs.orchestrator.ports import Ports
-from runs.orchestrator.turns import qualified
+from runs.orchestrator.turns import proposing
 from runs.prompt import MAX_REPAIRS
 from runs.states import On, Status
 from runs.story import OUR_REFUNDS
 from tools import gate, registry, rules
-from tools.contracts import Decision, Json, Proposal, ReadCall, ReadResult, Searches
+from tools.contracts import Decision, Json, PassageRef, Proposal, ReadCall, ReadResult, Searches
 from tools.errors import InvalidArguments, ReadFailed, UnknownTool
 
 REFUNDED_ALREADY = ("nothing_refundable", "amount_exceeds_refundable", "amount_exceeds_payment")
@@ -145,26 +146,35 @@ def fits(pending: PendingAction) -> bool:
 
 
 def case_of(
-    run: RunState, pending: PendingAction, ports: Ports, *, qualification: int | None, leave_out: str = ""
-) -> gate.Case:  # fmt: skip
-    """Everything the gate may look at; the order's epoch is read before any of its facts (`write-path.md` 2).
+    run: RunState, pending: PendingAction, ports: Ports, *, leave_out: str = ""
+) -> tuple[gate.Case, int | None]:  # fmt: skip
+    """Everything the gate may look at, and the qualification that the proposing route has at this moment.
 
-    `qualification`: the one that the proposing route has at this moment.
+    The order's epoch is read before any of its facts (`write-path.md` 2).
     """
-    order_id, currency = pending.args["order_id"], pending.args["amount"]["currency"]
-    books = ports.order_standing(run.tenant_id, run.contract.actor.customer_id, order_id, currency, leave_out)
-    spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
     items = evidence.items(run.observations)
-    refs = evidence.passages(items)
+    told = ports.at_gate(_asked(run, pending, evidence.passages(items), leave_out))
+    spent = [w for w in run.writes if w.sent or w.state not in rules.NEVER_MADE]
     closed = frozenset(w.payment_id for w in spent if w.key != leave_out)
-    return gate.Case(
+    case = gate.Case(
         scope=run.scope(), backend=ports.backend_of(run.tenant_id, run.agent),
         tool=pending.tool, args=pending.args,
         hash=pending.action_hash, key=pending.key, cited=pending.evidence,
-        evidence=items, policy=ports.policy_state(run.tenant_id, run.contract.policy_version_pin, refs),
-        own=books.own, epoch=books.epoch, used=books.used,
-        closed=closed, qualified=qualification is not None, leave_out=leave_out,
+        evidence=items, policy=told.policy,
+        own=told.books.own, epoch=told.books.epoch, used=told.books.used,
+        closed=closed, qualified=told.qualification is not None, leave_out=leave_out,
         blocked=ports.settings().TOOLS_BLOCKED, sensitive=precheck.for_approval(run),
+    )  # fmt: skip
+    return case, told.qualification
+
+
+def _asked(run: RunState, pending: PendingAction, rests_on: tuple[PassageRef, ...], leave_out: str) -> Asked:
+    contract, proposed_in = run.contract, proposing(run)
+    return Asked(
+        tenant_id=run.tenant_id, agent=run.agent, customer_id=contract.actor.customer_id,
+        order_id=pending.args["order_id"], currency=pending.args["amount"]["currency"], leave_out=leave_out,
+        pin=contract.policy_version_pin, rests_on=rests_on, route=proposed_in.route,
+        answered_model=proposed_in.answered_model, manual_allowed=contract.manual_qualification,
     )  # fmt: skip
 
 
@@ -202,7 +212,7 @@ def gate_write(run: RunState, ports: Ports) -> Outcome:
 def judge(run: RunState, pending: PendingAction, ports: Ports) -> tuple[Decision, fresh.Found]:
     """The gate's decision on the facts of now; what it does not deny rests on evidence that was read again, where that
     was long ago (M123). Raises ReadFailed."""
-    case = case_of(run, pending, ports, qualification=qualified(run, ports))
+    case, _ = case_of(run, pending, ports)
     ports.leave_database()
     decision = gate.evaluate(case, ports.read_facts)
     found = fresh.compare(run, pending, ports) if decision.kind != "deny" else ()

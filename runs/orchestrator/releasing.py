@@ -8,7 +8,6 @@ from runs.contracts import Intent, NewEvent, NewObservation, Outcome, PendingAct
 from runs.orchestrator import endings, fresh, proposals, shadowing
 from runs.orchestrator.later import Later
 from runs.orchestrator.ports import Ports
-from runs.orchestrator.turns import qualified
 from runs.orchestrator.waits import message
 from runs.states import On, Status
 from tools import gate
@@ -30,9 +29,9 @@ def approved(run: RunState, ports: Ports) -> Outcome | Later:
         return message(run, pending)
     if not proposals.fits(pending):
         return endings.escalate(run, "approval_invalid")
-    ticket, qualification = _ticket(run), qualified(run, ports)
+    ticket = _ticket(run)
     try:
-        case = proposals.case_of(run, pending, ports, qualification=qualification)
+        case, qualification = proposals.case_of(run, pending, ports)
         ports.leave_database()
         released = gate.release(case, ticket, decision_id=pending.decision_id, read=ports.read_facts)
         found = fresh.compare(run, pending, ports) if _rests(released) else ()

@@ -23,7 +23,6 @@ from runs.contracts import (
 from runs.orchestrator import endings, proposals, shadowing
 from runs.orchestrator.later import Later, Send
 from runs.orchestrator.ports import Ports
-from runs.orchestrator.turns import qualified
 from runs.states import On
 from tools import gate, rules
 from tools.contracts import Backend, Refund, Release, SentMark, Withheld
@@ -69,6 +68,8 @@ def _settled_by_hand(run: RunState) -> Outcome:
 
 
 def _find(run: RunState, write: SeenWrite, refunds: tuple[Refund, ...], ports: Ports) -> rules.Match:
+    if not refunds:
+        return rules.Match()
     own = ports.own_writes(run.tenant_id, write.order_id)
     mine = next(w for w in own if w.key == write.key)
     return rules.match(mine, refunds, claimed=rules.claimed_by_others(own, write.key))
@@ -172,7 +173,7 @@ def _again(run: RunState, write: SeenWrite, why: str, ports: Ports) -> Outcome |
         waits = _unproven(run, write, ports) if why == "keys_honoured" else None
         return waits or shadowing.never_made(run, write, not_made(run, write, shadowing.REASON))
     pending = _pending_of(run, write)
-    case = proposals.case_of(run, pending, ports, qualification=qualified(run, ports), leave_out=write.key)
+    case, _ = proposals.case_of(run, pending, ports, leave_out=write.key)
     try:
         ports.leave_database()
         released = gate.release_again(

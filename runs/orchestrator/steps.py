@@ -73,7 +73,7 @@ def _investigate(run: RunState, ports: Ports) -> Outcome | Later:
     if endings.has(run, "message"):
         observations, folded = endings.fold(run)
         return Outcome(on=On.MESSAGE_FOLDED, observations=observations, folded=folded)
-    held_s = ports.held_s()
+    held_s = ports.held_s(run.tenant_id)
     return turns.model_turn(run, ports) if held_s is None else Later(due_in_s=held_s)
 
 

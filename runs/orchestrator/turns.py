@@ -17,6 +17,7 @@ from runs.contracts import (
     Outcome,
     PendingAction,
     RunState,
+    SeenTurn,
 )
 from runs.errors import ContextTooLong, ModelUnavailable
 from runs.inference.parse import parse
@@ -194,11 +195,10 @@ def pending_action(run: RunState, proposal: Proposal, *, turn: int) -> PendingAc
     )  # fmt: skip
 
 
-def qualified(run: RunState, ports: Ports) -> int | None:
-    """The qualification of the route that proposed the pending action, by the model that really answered."""
+def proposing(run: RunState) -> SeenTurn:
+    """The turn that proposed the pending action: its route has to be qualified, by the model that really answered."""
     assert run.pending is not None, "only a pending action is qualified"
-    turn = next(t for t in run.turns if t.number == run.pending.turn)
-    return ports.qualification(run.agent, turn.route, turn.answered_model, run.contract.manual_qualification)
+    return next(t for t in run.turns if t.number == run.pending.turn)
 
 
 def invalid(run: RunState, turn: NewTurn, called: Call, fault: Invalid) -> Outcome:

@@ -15,6 +15,7 @@ from runs.contracts import LLMTurnResult, ModelCall, RunState, SeenWrite
 from runs.errors import ContextTooLong, ModelError, ModelInterrupted, ModelRefused, ModelUnavailable
 from runs.inference.dialects import recall
 from runs.orchestrator import Ports, fresh, shadowing
+from runs.orchestrator.at_gate import Asked, Told
 from runs.replay import facts
 from runs.replay.memory import Chance
 from runs.replay.record import Happened, Recorded, Step
@@ -216,29 +217,29 @@ class World(_Investigation):
         return Ports(
             settings=lambda: self.settings, monotonic=lambda: 0.0, leave_database=lambda: None,
             complete=lambda call: self._complete(next(asked, None), call),
-            qualification=self._qualification, backend_of=self._backend, run_reads=self._run_reads,
+            backend_of=self._backend, run_reads=self._run_reads,
             look_up=self._look_up, read_facts=self._read_facts, can_write=lambda _release, _backend: True,
             run_write=self._run_write, search=self._search, cases=self._cases, session=self._session,
             policy_state=self._policy,
             own_writes=lambda _tenant, order: facts.own_of(self.run, order),
-            order_standing=self._standing, in_shadow=lambda _tenant: self.step.reason == shadowing.REASON,
+            at_gate=self._at_gate, in_shadow=lambda _tenant: self.step.reason == shadowing.REASON,
         )  # fmt: skip
 
     @cached_property
     def _decided(self) -> Happened | None:
         return self.step.first("gate.decided")
 
-    def _qualification(self, agent: str, route: str, answered_model: str, manual_allowed: bool) -> int | None:
-        return None if self._decided is not None and facts.ok(self._decided, "route_not_qualified") is False else 1
+    def _at_gate(self, asked: Asked) -> Told:
+        unqualified = self._decided is not None and facts.ok(self._decided, "route_not_qualified") is False
+        return Told(
+            books=OrderStanding(epoch=0, own=facts.own_of(self.run, asked.order_id), used=self._used()),
+            policy=self._policy(asked.tenant_id, asked.pin, asked.rests_on),
+            qualification=None if unqualified else 1,
+        )
 
     def _policy(self, tenant_id: str, pin: str, rests_on: tuple[PassageRef, ...]) -> PolicyState:
         sent, stale = self.step.first("reply.sent"), self.step.reason == "policy_stale"
         return facts.policy_of(self._decided, sent, pin, stale=stale)
-
-    def _standing(
-        self, tenant_id: str, customer_id: str, order_id: str, currency: str, leave_out: str
-    ) -> OrderStanding:  # fmt: skip
-        return OrderStanding(epoch=0, own=facts.own_of(self.run, order_id), used=self._used())
 
     def _used(self) -> UsedSoFar:
         used = facts.used_of(self._decided or self._earlier())

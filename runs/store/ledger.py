@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
-from agentsite import dbtime, statements
+from agentsite import dbtime, questions, statements
 from agentsite.money import Money
+from agentsite.questions import Question, Row
 from tools.contracts import OwnWrite, UsedSoFar
 
 GONE = ("not_sent", "refused", "failed")
@@ -27,8 +28,8 @@ _OWN = (
 )  # fmt: skip
 _WRITES = "SELECT {own} FROM runs_write w WHERE w.tenant_id = %s AND w.order_id = %s"
 # The window's name is worked out once, so that an index finds each counter by it.
-_STANDING = """
-SELECT {now}, at.day, at.hour, g.epoch, d.count, d.amount_minor, h.count, h.amount_minor, {own}
+_STANDING = ("at.day", "at.hour", "g.epoch", "d.count", "d.amount_minor", "h.count", "h.amount_minor", *_OWN)
+_OF_ORDER = """
 FROM (SELECT {day} AS day, {hour} AS hour) AS at
 LEFT JOIN runs_orderguard g ON g.tenant_id = %s AND g.order_id = %s
 LEFT JOIN runs_counter d ON d.tenant_id = %s AND d.scope = 'customer_day' AND d.subject = %s AND d.currency = %s
@@ -41,7 +42,6 @@ _WINDOW = {
     "postgresql": ("to_char(clock_timestamp() AT TIME ZONE 'UTC', '{0}')", "YYYY-MM-DD", 'YYYY-MM-DD"T"HH24'),
     "sqlite": ("strftime('{0}', 'now')", "%%Y-%%m-%%d", "%%Y-%%m-%%dT%%H"),
 }
-Row = Sequence[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,22 @@ def order_standing(
 ) -> OrderStanding:  # fmt: skip
     """The order's epoch, to be compared in the intent; our writes on it; what the agent refunded and holds open on it
     in 30 days, and the totals of the running windows, without the write whose key is `leave_out`."""
+    return questions.ask(standing_question(tenant_id, customer_id, order_id, currency, leave_out=leave_out))
+
+
+def standing_question(
+    tenant_id: str, customer_id: str, order_id: str, currency: str, *, leave_out: str
+) -> Question[OrderStanding]:  # fmt: skip
+    """What `order_standing` asks, for whoever asks more with it."""
     order = (tenant_id, order_id)
-    with statements.cursor() as cursor:
-        cursor.execute(
-            _standing(connection.vendor), [*order, tenant_id, customer_id, currency, tenant_id, currency, *order]
-        )
-        rows = cursor.fetchall()
+    return Question(
+        columns=(dbtime.now_sql(), *_STANDING), rest=_of_order(connection.vendor),
+        params=[*order, tenant_id, customer_id, currency, tenant_id, currency, *order],
+        read=partial(_stands, currency, leave_out),
+    )  # fmt: skip
+
+
+def _stands(currency: str, leave_out: str, rows: Sequence[Row]) -> OrderStanding:
     now, day, hour, epoch, *totals = rows[0][:8]
     writes = [row[8:] for row in rows if row[8] is not None]
     again = next((w for w in writes if w[0] == leave_out and w[4] == currency), None)
@@ -88,9 +98,9 @@ def used_so_far(tenant_id: str, customer_id: str, order_id: str, currency: str, 
 
 
 @lru_cache(maxsize=2)
-def _standing(vendor: str) -> str:
+def _of_order(vendor: str) -> str:
     text, day, hour = _WINDOW[vendor]
-    return _STANDING.format(now=dbtime.now_sql(), day=text.format(day), hour=text.format(hour), own=", ".join(_OWN))
+    return _OF_ORDER.format(day=text.format(day), hour=text.format(hour))
 
 
 def _on_order(writes: Sequence[Row], currency: str, now: datetime | None, leave_out: str) -> int:

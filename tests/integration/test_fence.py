@@ -107,7 +107,7 @@ def test_demanded_fence_stops_no_model_and_no_question(world: World) -> None:
     switches.demand_fence()
     run = world.start()
     assert (run.status, run.model_calls > 0, world.said(run) != "") == ("awaiting_approval", True, True)
-    assert (switches.hold_s(), switches.hold_s(TENANT)) == (None, 5.0)
+    assert (switches.model_hold_s(TENANT), switches.hold_s(TENANT)) == (None, 5.0)
     fence()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -12,11 +13,12 @@ from django.db import connections
 from django.test import Client
 
 from agentsite import dbtime
-from agentsite.tenants import switches
+from agentsite.tenants import glance, switches
 from agentsite.tenants.models import Site, Tenant
 from runs import qualification, store
 from runs.advance import advance
 from runs.models import Attempt, Run, Turn, Write
+from runs.orchestrator import turns
 from tests.between import due_in_s, make_due, put_back
 from tests.operating import OPERATES, SEES, operator, seen
 from tests.world import ENDED, KEY, TENANT, World, worker_dies
@@ -48,14 +50,38 @@ def test_stopped_site_calls_no_model_and_spends_no_time(world: World) -> None:
     assert world.resume(run).status == "awaiting_approval"
 
 
+def test_stop_amid_a_pass_holds_back_its_next_model_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass of many turns looked at the site when it began; the switch is thrown after its first turn."""
+    model_turn = turns.model_turn
+
+    def last_before_the_stop(*given: Any) -> Any:
+        outcome = model_turn(*given)
+        stop()
+        return outcome
+
+    run = world.admit()
+    monkeypatch.setattr(turns, "model_turn", last_before_the_stop)
+    advance(str(run.pk))
+    row = world.fresh(run)
+    assert (row.status, row.model_calls, due_in_s(row) > 4) == ("gathering", 1, True)
+
+
+def test_what_a_pass_saw_a_moment_ago_lets_no_model_call_begin(world: World) -> None:
+    with glance.of_one_pass():
+        assert (switches.model_hold_s(TENANT), glance.at(TENANT).site_stopped) == (None, False)
+        stop()
+        assert switches.model_hold_s(TENANT) == switches.HOLD_S
+        assert glance.at(TENANT).site_stopped  # what was read anew is what the rest of the pass goes by
+
+
 def test_hold_grows_from_five_seconds_to_a_minute(world: World) -> None:
-    assert switches.hold_s() is None
+    assert switches.model_hold_s(TENANT) is None
     stop()
     for stood_s, hold_s in ((0, 5), (100, 25), (10_000, 60)):
         put_back(Site.objects.all(), paused_at=stood_s)
-        found = switches.hold_s()
+        found = switches.model_hold_s(TENANT)
         assert found is not None and abs(found - hold_s) < 1
-    assert switches.hold_s(TENANT) == switches.hold_s()
+    assert switches.hold_s(TENANT) == switches.model_hold_s(TENANT)
 
 
 def test_cancel_and_takeover_need_no_model_and_work_while_stopped(world: World) -> None:

@@ -5,32 +5,72 @@ A text's own words, an index and a file's name say nothing about it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from datetime import date
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from agentsite import clock, statements
+from agentsite import clock, questions
+from agentsite.questions import Question, Row
+from agentsite.tenants import glance
 from agentsite.tenants.profiles import POLICY_PIN
 from tools.contracts import PassageRef, PolicyState
-from tools.policy.documents import in_effect
+from tools.policy.documents import Dated, in_effect
 
-CURRENT = (
-    "SELECT d.doc_id, d.version, d.effective_from, d.effective_until, '' FROM tools_policydocument d "
-    "WHERE d.tenant_id = %s AND d.status = 'current' AND d.doc_id IN ({docs})"
-)
+CURRENT = "FROM tools_policydocument d WHERE d.tenant_id = %s AND d.status = 'current' AND d.doc_id IN ({docs})"
 WITH_TEXTS = (
-    "SELECT d.doc_id, d.version, d.effective_from, d.effective_until, p.content_hash FROM tools_policydocument d "
-    "LEFT JOIN tools_policypassage p ON p.document_id = d.id AND p.content_hash IN ({texts}) "
-    "WHERE d.tenant_id = %s AND d.status = 'current' AND d.doc_id IN ({docs})"
+    "FROM tools_policydocument d LEFT JOIN tools_policypassage p ON p.document_id = d.id "
+    "AND p.content_hash IN ({texts}) WHERE d.tenant_id = %s AND d.status = 'current' AND d.doc_id IN ({docs})"
 )
+
+
+class Versioned(Dated, Protocol):
+    """A version of a document with its dates, as a search read it."""
+
+    @property
+    def doc_id(self) -> str: ...
+    @property
+    def version(self) -> int: ...
 
 
 def policy_state(tenant_id: str, pin: str, rests_on: Sequence[PassageRef] = ()) -> PolicyState:
     """The pinned document and version, the version in effect now (None where there is none), and which of these
     passages no version in effect has any more. Raises ValueError."""
-    doc, version = split_pin(pin)
+    return questions.ask(question(tenant_id, pin, rests_on))
+
+
+def question(tenant_id: str, pin: str, rests_on: Sequence[PassageRef] = ()) -> Question[PolicyState]:
+    """What `policy_state` asks, for whoever asks more with it. Raises ValueError."""
+    doc, _ = split_pin(pin)
     texts = sorted({ref.content_hash for ref in rests_on})
-    current = _in_effect(tenant_id, {doc, *(ref.doc for ref in rests_on)}, texts)
+    docs = sorted({doc, *(ref.doc for ref in rests_on)})
+    rest = (WITH_TEXTS if texts else CURRENT).format(docs=_marks(docs), texts=_marks(texts))
+    return Question(
+        columns=("d.doc_id", "d.version", "d.effective_from", "d.effective_until", "p.content_hash" if texts else "''"),
+        rest=rest, params=[*texts, tenant_id, *docs], read=partial(_state, pin, rests_on),
+    )  # fmt: skip
+
+
+def lately(tenant_id: str, pin: str) -> PolicyState:
+    """As `policy_state`, and within a pass as of a moment ago: for what ends a run, never for what decides a write."""
+    return glance.looked(_key(tenant_id, pin), partial(policy_state, tenant_id, pin))
+
+
+def note(tenant_id: str, pin: str, versions: Iterable[Versioned]) -> None:
+    """What a search has just read of the pinned document, all its versions, is what `lately` knows."""
+    doc, pinned = split_pin(pin)
+    today = clock.now().date()
+    current = next((one.version for one in versions if one.doc_id == doc and in_effect(one, today)), None)
+    glance.tell(_key(tenant_id, pin), PolicyState(doc=doc, pinned=pinned, current=current))
+
+
+def _key(tenant_id: str, pin: str) -> tuple[str, str, str]:
+    return "policy", tenant_id, pin
+
+
+def _state(pin: str, rests_on: Sequence[PassageRef], rows: Sequence[Row]) -> PolicyState:
+    doc, version = split_pin(pin)
+    current = _in_effect(rows)
     found = current.get(doc)
     return PolicyState(
         doc=doc, pinned=version, current=found.version if found else None,
@@ -57,14 +97,11 @@ class _Version(NamedTuple):
     status: str = "current"
 
 
-def _in_effect(tenant_id: str, docs: set[str], texts: Sequence[str]) -> dict[str, _Version]:
+def _in_effect(rows: Sequence[Row]) -> dict[str, _Version]:
     found: dict[str, _Version] = {}
-    sql = WITH_TEXTS if texts else CURRENT
-    with statements.cursor() as cursor:
-        cursor.execute(sql.format(docs=_marks(docs), texts=_marks(texts)), [*texts, tenant_id, *docs])
-        for doc_id, version, begins, ends, text in cursor.fetchall():
-            known = found.setdefault(doc_id, _Version(doc_id, version, day(begins), day(ends), set()))
-            known.passages.add(text)
+    for doc_id, version, begins, ends, text in rows:
+        known = found.setdefault(doc_id, _Version(doc_id, version, day(begins), day(ends), set()))
+        known.passages.add(text)
     today = clock.now().date()
     return {doc_id: version for doc_id, version in found.items() if in_effect(version, today)}
 

@@ -71,6 +71,11 @@ def current(tenant_id: str) -> Opened | None:
     return None
 
 
+def open_here(tenant_id: str) -> Opened | None:
+    """The index that served last in this process, asked of nobody: whoever searches it compares its stamp."""
+    return _here().opened.get(tenant_id)
+
+
 def build_now(tenant_id: str) -> Opened | None:
     """The index with the row's stamp, built here unless somebody else does. For commands: takes what it takes.
 

@@ -7,11 +7,12 @@ does it, the same on any database, and a user's text is never a query language.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Sized
+from collections.abc import Collection, Iterable, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentsite import clock, statements
 from tools.contracts import Json
@@ -24,14 +25,20 @@ MAX_LIMIT = 20
 LOOKED_AT, MORE = 24, 8
 """Hits looked up at first; where too few of them are current, eight times as many."""
 NEAR, AT_ONCE = 50, 500
-# By their ids alone: SQLite would rather go through every passage of a tenant that is named beside them.
-PASSAGES = (
-    "SELECT p.id, p.document_id, p.section, p.text, p.content_hash, d.doc_id, d.tenant_id FROM tools_policypassage p "
-    "JOIN tools_policydocument d ON d.id = p.document_id WHERE p.id IN ({keys})"
-)
 FAMILY = (
-    "SELECT id, doc_id, version, title, status, effective_from, effective_until FROM tools_policydocument "
-    "WHERE tenant_id = %s AND doc_id IN ({docs})"
+    "SELECT v.id, v.version, v.title, v.status, NULL, v.doc_id, v.effective_from, v.effective_until "
+    "FROM tools_policydocument v WHERE v.tenant_id = %s AND v.doc_id IN ({docs})"
+)
+DOCUMENTS = (
+    "SELECT d.doc_id FROM tools_policypassage p JOIN tools_policydocument d ON d.id = p.document_id "
+    "WHERE p.id IN ({keys}) UNION ALL SELECT %s"
+)
+# Passages by their ids alone, as SQLite would rather go through every passage of a tenant that is named beside them;
+# all versions of their documents; and the stamp of what is searched. One statement: all of one moment.
+REGISTRY = (
+    "{family} UNION ALL SELECT p.id, p.document_id, p.section, p.text, p.content_hash, NULL, NULL, NULL "
+    "FROM tools_policypassage p WHERE p.id IN ({keys}) UNION ALL "
+    "SELECT NULL, NULL, c.stamp, NULL, NULL, NULL, NULL, NULL FROM tools_policycorpus c WHERE c.tenant_id = %s"
 )
 IN_PASSING = 2_000
 """Passages that a question may rank by itself, where the index does not know them yet."""
@@ -81,11 +88,12 @@ class _Version(NamedTuple):
 @dataclass
 class _Found:
     """What the registry says of hits, best first; `gave_way`: documents that were indexed with another text, and how
-    high the best of it ranked."""
+    high the best of it ranked. `stamp`: that of the corpus at the same moment, where there was any hit."""
 
     current: list[Passage] = field(default_factory=list)
     superseded: list[Passage] = field(default_factory=list)
     gave_way: dict[int, float] = field(default_factory=dict)
+    stamp: str | None = None
 
 
 def search(tenant_id: str, query: str, *, pin: str, limit: int = 3) -> list[Passage]:
@@ -97,41 +105,80 @@ def search(tenant_id: str, query: str, *, pin: str, limit: int = 3) -> list[Pass
     empty for that reason.
     """
     most = max(0, min(limit, MAX_LIMIT))
-    found = _settled(tenant_id, query, most)
+    found = _Search(tenant_id, query, pin, most).settled()
     best = (found.current or found.superseded)[:most]
     return best or _beginning(tenant_id, pin)[:most]
 
 
-def _settled(tenant_id: str, query: str, most: int) -> _Found:
-    patience, disowned = index.Patience(), False
-    near: list[tuple[int, float]] | None = None
-    while (opened := index.current(tenant_id)) is not None:
-        near = vectors.nearest(tenant_id, query, NEAR) or [] if near is None else near
-        found = _look_up(tenant_id, opened, query, near, most)
-        if found.current and not found.gave_way:
-            return found
-        if index.stamp_of(tenant_id) != opened.stamp:
-            newer = _newer(tenant_id, query, found) if found.gave_way else found
-            if newer.current:
-                return newer
-            patience.wait()  # the next index may know what this one cannot
-        elif found.gave_way and not disowned:
-            disowned = True
-            index.disown(tenant_id, opened.stamp)
-        else:
-            return found
-    return _Found()
+class _Search:
+    """One question of a tenant, put to as many indexes as it takes."""
+
+    def __init__(self, tenant_id: str, query: str, pin: str, most: int) -> None:
+        self._tenant_id, self._query, self._pin, self._most = tenant_id, query, pin, most
+
+    @cached_property
+    def _near(self) -> Sequence[tuple[int, float]]:
+        return vectors.nearest(self._tenant_id, self._query, NEAR) or []
+
+    def settled(self) -> _Found:
+        return self._at_once() or self._patiently()
+
+    def _at_once(self) -> _Found | None:
+        """By the index that is open here already, where the rows say in the same breath that it is the one."""
+        opened = index.open_here(self._tenant_id)
+        found = self._look_up(opened) if opened is not None else None
+        if opened is None or found is None or found.stamp != opened.stamp:
+            return None
+        return found if found.current and not found.gave_way else None
+
+    def _patiently(self) -> _Found:
+        patience, disowned = index.Patience(), False
+        while (opened := index.current(self._tenant_id)) is not None:
+            found = self._look_up(opened)
+            if found.current and not found.gave_way:
+                return found
+            if index.stamp_of(self._tenant_id) != opened.stamp:
+                newer = _newer(self._tenant_id, self._query, found) if found.gave_way else found
+                if newer.current:
+                    return newer
+                patience.wait()  # the next index may know what this one cannot
+            elif found.gave_way and not disowned:
+                disowned = True
+                index.disown(self._tenant_id, opened.stamp)
+            else:
+                return found
+        return _Found()
+
+    def _look_up(self, opened: Opened) -> _Found:
+        """Goes down the ranking until `most` passages are current, or nothing is left."""
+        ask = max(LOOKED_AT, self._most)
+        while True:
+            hits = opened.hits(self._query, ask)
+            found = self._checked(_fused(hits, self._near))
+            if len(hits) < ask or len(found.current) + len(found.gave_way) >= self._most:
+                return found
+            ask *= MORE
+
+    def _checked(self, hits: Sequence[Hit]) -> _Found:
+        """What the registry says of these hits, down to the last that is needed."""
+        found = _Found()
+        for begin in range(0, len(hits), AT_ONCE):
+            some = hits[begin : begin + AT_ONCE]
+            rows = _of_registry(self._tenant_id, [hit.pk for hit in some], self._pin)
+            found.stamp = rows.stamp
+            for hit in some:
+                if len(found.current) >= self._most:
+                    return found
+                _sort_in(found, hit, rows.passages.get(hit.pk))
+        return found
 
 
-def _look_up(tenant_id: str, opened: Opened, query: str, near: Sequence[tuple[int, float]], most: int) -> _Found:
-    """Goes down the ranking until `most` passages are current, or nothing is left."""
-    ask = max(LOOKED_AT, most)
-    while True:
-        hits = opened.hits(query, ask)
-        found = _checked(tenant_id, _fused(hits, near), most)
-        if len(hits) < ask or len(found.current) + len(found.gave_way) >= most:
-            return found
-        ask *= MORE
+def _sort_in(found: _Found, hit: Hit, passage: Passage | None) -> None:
+    """One hit by what its row says: none where the passage is gone or another, or its version gave way."""
+    if passage is not None and hit.digest in (None, digest_of(passage.content_hash)):
+        (found.current if passage.current else found.superseded).append(replace(passage, score=hit.score))
+    elif hit.document is not None:
+        found.gave_way.setdefault(hit.document, hit.score)
 
 
 def _fused(hits: list[Hit], near: Sequence[tuple[int, float]]) -> list[Hit]:
@@ -143,38 +190,51 @@ def _fused(hits: list[Hit], near: Sequence[tuple[int, float]]) -> list[Hit]:
     return [replace(of[pk], score=score) if pk in of else Hit(pk=pk, score=score) for pk, score in fused]
 
 
-def _checked(tenant_id: str, hits: Sequence[Hit], most: int) -> _Found:
-    """What the registry says of these hits, down to the last that is needed."""
-    found = _Found()
-    for hit, passage in _of_registry(tenant_id, hits):
-        if len(found.current) >= most:
-            break
-        if passage is not None:
-            (found.current if passage.current else found.superseded).append(passage)
-        elif hit.document is not None:
-            found.gave_way.setdefault(hit.document, hit.score)
+class _Registry(NamedTuple):
+    """Of the passages asked about those that are searched, by their rows' ids; and the corpus' stamp."""
+
+    passages: dict[int, Passage]
+    stamp: str | None
+
+
+def _of_registry(tenant_id: str, keys: list[int], pin: str) -> _Registry:
+    """What rows say at one moment; the pass is told what they say of the pinned document (`pin` empty: nothing)."""
+    versions, rows, stamp = list[_Version](), list[_Row](), None
+    for row in _asked(tenant_id, keys, pin):
+        if row[5] is not None:
+            versions.append(_version(row))
+        elif row[0] is not None:
+            rows.append(_Row(*row[:5]))
+        else:
+            stamp = str(row[2])
+    if pin:
+        freshness.note(tenant_id, pin, versions)
+    searched, today = _shown(versions), clock.now().date()
+    found = {row.pk: _passage(row, searched[row.document_id], today) for row in rows if row.document_id in searched}
+    return _Registry(found, stamp)
+
+
+def _asked(tenant_id: str, keys: list[int], pin: str) -> list[tuple[Any, ...]]:
+    doc = freshness.split_pin(pin)[0] if pin else ""
+    with statements.cursor() as cursor:
+        cursor.execute(_registry(_marks(keys)), [tenant_id, *keys, doc, *keys, tenant_id])
+        found: list[tuple[Any, ...]] = cursor.fetchall()
     return found
 
 
-def _of_registry(tenant_id: str, hits: Sequence[Hit]) -> Iterator[tuple[Hit, Passage | None]]:
-    """Each hit with the passage as its row has it; None where it is gone or another, or its version gave way."""
-    for begin in range(0, len(hits), AT_ONCE):
-        some = hits[begin : begin + AT_ONCE]
-        found = _rows(tenant_id, [hit.pk for hit in some])
-        for hit in some:
-            passage = found.get(hit.pk)
-            stands = passage is not None and hit.digest in (None, digest_of(passage.content_hash))
-            yield hit, replace(passage, score=hit.score) if passage is not None and stands else None
+@lru_cache(maxsize=64)
+def _registry(keys: str) -> str:
+    return REGISTRY.format(keys=keys, family=FAMILY.format(docs=DOCUMENTS.format(keys=keys)))
 
 
-def _rows(tenant_id: str, keys: list[int]) -> dict[int, Passage]:
-    """Of these passages those that are searched, by their rows' ids."""
-    today = clock.now().date()
-    with statements.cursor() as cursor:
-        cursor.execute(PASSAGES.format(keys=_marks(keys)), keys)
-        found = [(_Row(*row), doc_id) for *row, doc_id, of_tenant in cursor.fetchall() if of_tenant == tenant_id]
-    searched = _searched(tenant_id, {doc_id for _, doc_id in found})
-    return {row.pk: _passage(row, searched[row.document_id], today) for row, _ in found if row.document_id in searched}
+def _version(row: Sequence[Any]) -> _Version:
+    pk, version, title, status, _, doc_id, begins, ends = row
+    return _Version(pk, doc_id, version, title, status, freshness.day(begins), freshness.day(ends))
+
+
+def _shown(versions: Iterable[_Version]) -> dict[int, _Version]:
+    """Of these versions those that are searched, by their rows' ids."""
+    return {document.pk: document for document in index.shown(versions).values()}
 
 
 def _searched(tenant_id: str, docs: Collection[str]) -> dict[int, _Version]:
@@ -183,11 +243,7 @@ def _searched(tenant_id: str, docs: Collection[str]) -> dict[int, _Version]:
         return {}
     with statements.cursor() as cursor:
         cursor.execute(FAMILY.format(docs=_marks(docs)), [tenant_id, *docs])
-        rows = cursor.fetchall()
-    family = (
-        _Version(row[0], row[1], row[2], row[3], row[4], freshness.day(row[5]), freshness.day(row[6])) for row in rows
-    )
-    return {document.pk: document for document in index.shown(family).values()}
+        return _shown(_version(row) for row in cursor.fetchall())
 
 
 def _marks(values: Sized) -> str:
