@@ -15,9 +15,11 @@ MAX_DEPTH = 32
 MAX_INT_DIGITS = 30
 # A string, also one that the text ends in, as one piece: a file inside one is megabytes long.
 _PIECES = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{,]|[\]}]', re.DOTALL)
-# Of these values alone the fast encoder's bytes are those of RFC 8785: it writes numbers with a point another way, and
-# accepts more types. It refuses what is no text, integers from 2^53 on and keys that are no strings, as the slow one.
+# Of these values alone the fast encoder's bytes are those of RFC 8785: it accepts more types, and of numbers with a
+# point it writes whole, tiny and huge ones another way. It refuses what is no text, integers from 2^53 on and keys that
+# are no strings, as the slow one.
 _PLAIN = frozenset({str, int, bool, type(None)})
+_LEAST, _MOST = 1e-4, 1e15
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_SUBCLASS
 # Keys go by UTF-16 units, which is the order of their bytes but for characters beyond the first plane: four bytes each.
 _BEYOND = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
@@ -50,6 +52,8 @@ def _fast(value: Any) -> bytes | None:
 
 def _is_plain(value: Any) -> bool:
     kind = type(value)
+    if kind is float:
+        return _LEAST < abs(value) < _MOST and not value.is_integer()
     if kind is not dict and kind is not list and kind is not tuple:
         return kind in _PLAIN
     for inner in value.values() if kind is dict else value:

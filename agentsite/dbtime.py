@@ -7,28 +7,35 @@ sub-second `unixepoch`, so it is `strftime` in the text form Django stores.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from django.db import connection
 
 
+@lru_cache(maxsize=1)
+def on_postgres() -> bool:
+    """Whether this process's database is PostgreSQL: asked dozens of times a run, and never another answer."""
+    return str(connection.vendor) == "postgresql"
+
+
 def now_sql() -> str:
     """An SQL expression for this instant."""
-    if connection.vendor == "postgresql":
+    if on_postgres():
         return "clock_timestamp()"
     return "strftime('%%Y-%%m-%%d %%H:%%M:%%f','now')"
 
 
 def plus_sql() -> str:
     """An SQL expression for this instant plus one parameter of seconds (see `plus_param`)."""
-    if connection.vendor == "postgresql":
+    if on_postgres():
         return "(clock_timestamp() + make_interval(secs => %s))"
     return "strftime('%%Y-%%m-%%d %%H:%%M:%%f','now',%s)"
 
 
 def plus_param(seconds: float) -> Any:
     """The parameter that goes with `plus_sql`."""
-    return float(seconds) if connection.vendor == "postgresql" else f"{seconds:+.3f} seconds"
+    return float(seconds) if on_postgres() else f"{seconds:+.3f} seconds"
 
 
 def moment(value: Any) -> datetime | None:
@@ -41,7 +48,7 @@ def moment(value: Any) -> datetime | None:
 
 def param(value: datetime | None) -> Any:
     """A datetime as a raw parameter that compares with stored columns."""
-    if value is None or connection.vendor == "postgresql":
+    if value is None or on_postgres():
         return value
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 
 MAX_PREPARED = 1000
 """Statements that a connection keeps: more than there are, as the rows of an insert vary, and none is planned twice."""
@@ -36,14 +36,15 @@ class Cursor(Protocol):
 @contextmanager
 def cursor() -> Iterator[Cursor]:
     """A cursor within the caller's transaction. Parameters are `%s`, a percent sign is `%%`."""
-    if connection.vendor != "postgresql":
-        with connection.cursor() as plain:
+    here = connections[DEFAULT_DB_ALIAS]  # asked for once: Django looks for the thread's own each time
+    if here.vendor != "postgresql":
+        with here.cursor() as plain:
             yield plain
         return
-    connection.ensure_connection()
-    connection.validate_no_broken_transaction()
-    with connection.wrap_database_errors:
-        yield _Prepared(connection.connection)
+    here.ensure_connection()
+    here.validate_no_broken_transaction()
+    with here.wrap_database_errors:
+        yield _Prepared(here.connection)
 
 
 class _Prepared:

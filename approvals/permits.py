@@ -26,28 +26,34 @@ DECIDE_LARGE = "approvals.decide_large_approval"
 _GRANTS = """
 SELECT * FROM (SELECT 'person', u.id, CASE WHEN u.is_active THEN 1 ELSE 0 END +
   CASE WHEN u.is_superuser THEN 2 ELSE 0 END, u.username FROM auth_user u
-  WHERE u.id IN ({people}) ORDER BY u.id{share_u}) AS held_people
+  WHERE u.id {people} ORDER BY u.id{share_u}) AS held_people
 UNION ALL SELECT * FROM (SELECT 'sees', s.user_id, 0, s.tenant_id FROM tenants_stafftenant s
-  WHERE s.user_id IN ({people}){of_tenant} ORDER BY s.id{share_s}) AS held_tenants
+  WHERE s.user_id {people}{of_tenant} ORDER BY s.id{share_s}) AS held_tenants
 UNION ALL SELECT * FROM (SELECT 'member', m.user_id, m.group_id, '' FROM auth_user_groups m
-  WHERE m.user_id IN ({people}) ORDER BY m.id{share_m}) AS held_memberships
+  WHERE m.user_id {people} ORDER BY m.id{share_m}) AS held_memberships
 UNION ALL SELECT * FROM (SELECT 'own', g.user_id, 0, c.app_label || '.' || p.codename
   FROM auth_user_user_permissions g JOIN auth_permission p ON p.id = g.permission_id
   JOIN django_content_type c ON c.id = p.content_type_id
-  WHERE g.user_id IN ({people}) AND p.codename IN ({wanted}) ORDER BY g.id{share_g}) AS held_permissions
+  WHERE g.user_id {people} AND p.codename IN ({wanted}) ORDER BY g.id{share_g}) AS held_permissions
 UNION ALL SELECT * FROM (SELECT 'group', 0, g.group_id, c.app_label || '.' || p.codename
   FROM auth_group_permissions g JOIN auth_permission p ON p.id = g.permission_id
   JOIN django_content_type c ON c.id = p.content_type_id
-  WHERE g.group_id IN (SELECT group_id FROM auth_user_groups WHERE user_id IN ({people}))
+  WHERE g.group_id IN (SELECT group_id FROM auth_user_groups WHERE user_id {people})
   AND p.codename IN ({wanted}) ORDER BY g.id{share_g}) AS held_group_permissions
 """
+# The same of those who approved an approval, after what was asked and who they are.
+_STATED = """
+SELECT * FROM (SELECT 'asked', a.required, CASE WHEN a.large THEN 1 ELSE 0 END, a.created_by FROM approvals_approval a
+  WHERE a.id = %s) AS asked
+UNION ALL SELECT * FROM (SELECT 'of', 0, 0, a.tenant_id FROM approvals_approval a WHERE a.id = %s) AS of_tenant
+UNION ALL SELECT * FROM (SELECT 'said', d.id, d.user_id, '' FROM approvals_decision d
+  JOIN approvals_approval a ON a.id = d.approval_id WHERE {said} ORDER BY d.id) AS said
+UNION ALL {grants}
+"""
+_SAID = "a.id = %s AND d.counted AND d.decision = 'approve' AND d.attested = a.attestation"
+_SAYING = "SELECT d.user_id FROM approvals_decision d JOIN approvals_approval a ON a.id = d.approval_id WHERE {said}"
 ACTIVE, SUPERUSER = 1, 2
 _WANTED = "'decide_approval', 'decide_large_approval'"
-_STATED = (
-    "SELECT a.required, a.large, a.created_by, a.tenant_id, d.id, d.user_id FROM approvals_approval a "
-    "LEFT JOIN approvals_decision d ON d.approval_id = a.id AND d.counted AND d.decision = 'approve' "
-    "AND d.attested = a.attestation WHERE a.id = %s"
-)
 
 
 class Asked(Protocol):
@@ -109,7 +115,9 @@ def objection(approval: Asked, user: Who) -> Refusal | None:
 
 def person(user_id: Any) -> Person:
     """The user as he is now, with every tenant that he sees. Raises his model's DoesNotExist."""
-    found = _people([user_id])
+    with statements.cursor() as cursor:
+        cursor.execute(_ONE, [user_id] * _ONE.count("%s"))
+        found = _named(cursor.fetchall())
     if not found:
         raise get_user_model().DoesNotExist
     return found[0]
@@ -118,28 +126,26 @@ def person(user_id: Any) -> Person:
 def still_hold(approval_id: str) -> bool:
     """Whether those who approved, as many as it takes, may decide this approval now, read afresh and held where a
     transaction relies on it. A yes without the statement that was asked for is none."""
+    sql = _stated(connection.vendor, hold=connection.in_atomic_block and connection.vendor == "postgresql")
     with statements.cursor() as cursor:
-        cursor.execute(_STATED, [approval_id])
+        cursor.execute(sql, [approval_id] * sql.count("%s"))
         rows = cursor.fetchall()
-    if not rows:
+    found = {what: (one, other, word) for what, one, other, word in rows if what in ("asked", "of")}
+    if not found:
         return False
-    asked = _Asked(required=rows[0][0], large=bool(rows[0][1]), created_by=rows[0][2], tenant_id=rows[0][3])
-    ids = [row[5] for row in rows if row[4] is not None]
+    (required, large, created_by), (_, _, tenant_id) = found["asked"], found["of"]
+    asked = _Asked(required=required, large=bool(large), created_by=created_by, tenant_id=tenant_id)
+    ids = [user_id for what, _, user_id, _ in rows if what == "said"]
     if len(ids) < asked.required or None in ids:
         return False
-    people = _people(ids, tenant_id=asked.tenant_id)
+    people = _named(rows)
     return len(people) == len(set(ids)) and all(
         objection(asked, one) is None and one.sees(asked.tenant_id) for one in people
     )
 
 
-def _people(user_ids: Sequence[Any], *, tenant_id: str | None = None) -> list[Person]:
-    """Those of them that exist; with a tenant that one of theirs alone, and all rows held for the transaction."""
-    hold = tenant_id is not None and connection.in_atomic_block and connection.vendor == "postgresql"
-    sql, ids = _grants(len(user_ids), hold=hold, of_tenant=tenant_id is not None), list(user_ids)
-    with statements.cursor() as cursor:
-        cursor.execute(sql, [*ids, *ids, *([tenant_id] if tenant_id is not None else []), *ids, *ids, *ids])
-        rows = cursor.fetchall()
+def _named(rows: Sequence[tuple[Any, ...]]) -> list[Person]:
+    """The people of an answer, each with what it says of him."""
     named = defaultdict(set)
     for what, one, other, word in rows:
         named[what, other if what == "group" else one].add((other, word))
@@ -155,8 +161,20 @@ def _person(pk: Any, flags: int, name: str, named: dict[tuple[str, Any], set[tup
     )  # fmt: skip
 
 
-@lru_cache(maxsize=16)
-def _grants(people: int, *, hold: bool, of_tenant: bool) -> str:
+def _grants(people: str, *, hold: bool = False, of_tenant: str = "") -> str:
+    """`people`: what follows the column of a person; `of_tenant`: another condition on the tenants that he sees."""
     share = {f"share_{name}": f" FOR SHARE OF {name}" if hold else "" for name in "usmg"}
-    tenant = " AND s.tenant_id = %s" if of_tenant else ""
-    return _GRANTS.format(people=", ".join(["%s"] * people), wanted=_WANTED, of_tenant=tenant, **share)
+    return _GRANTS.format(people=people, wanted=_WANTED, of_tenant=of_tenant, **share)
+
+
+_ONE = _grants("= %s")
+
+
+@lru_cache(maxsize=4)
+def _stated(vendor: str, *, hold: bool) -> str:
+    """On PostgreSQL who approved is a value to the arms that hold rows, and no table of theirs: a row that was waited
+    for is looked at anew by itself alone."""
+    saying = _SAYING.format(said=_SAID)
+    people = f"= ANY(ARRAY({saying}))" if vendor == "postgresql" else f"IN ({saying})"
+    of_tenant = " AND s.tenant_id = (SELECT a.tenant_id FROM approvals_approval a WHERE a.id = %s)"
+    return _STATED.format(said=_SAID, grants=_grants(people, hold=hold, of_tenant=of_tenant))

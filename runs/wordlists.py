@@ -26,11 +26,13 @@ SENTENCE_END = re.compile(r"[.!?;:\n…]+")
 _GAP = " | "
 """Where a sentence ended, or a harmless phrase stood: what is around it does not become one phrase."""
 REPEATED = re.compile(r"(.)\1+")
+LONGEST_KEPT = 40
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Words:
-    """The lists of one language. Stems match the beginning of a word; phrases are regular expressions over words.
+    """The lists of one language, one object each. Stems match the beginning of a word; phrases are regular expressions
+    over words.
 
     `forbidden_openings` begin a sentence, after "please" or not. `harmless` phrases are set aside before words are
     looked at, `unmoved` ones only while no money of ours moved; `squeezed` stems are also looked for across spaces and
@@ -106,7 +108,7 @@ def _bad_word(text: str, lists: Words, *, moved: bool) -> str | None:
     for phrase in lists.harmless if moved else lists.harmless + lists.unmoved:
         rest = re.sub(rf"\b(?:{phrase})\b", _GAP, rest)
     words = rest.replace(_GAP, " ").split()
-    stated = next((slug for word in words if (slug := _of_word(word, lists))), None)
+    stated = next((slug for word in words if (slug := _stated(word, lists))), None)
     unknown = "unknown_word" if set(words) - lists.courtesy else None
     return stated or _phrase(flat, lists) or _opening(sentences, lists) or _squeezed(flat, lists) or unknown
 
@@ -137,6 +139,12 @@ _single_stem = lru_cache(maxsize=None)(_single)
 """For the lists' own stems alone, of which there are so many."""
 
 
+def _stated(word: str, lists: Words) -> str | None:
+    """What a word states by itself. Prose is made of the same few; one longer than any of them is not remembered."""
+    return _of_word(word, lists) if len(word) <= LONGEST_KEPT else _of_word.__wrapped__(word, lists)
+
+
+@lru_cache(maxsize=8192)
 def _of_word(word: str, lists: Words) -> str | None:
     slugs = [slug for slug, words in lists.forbidden_words if word in words]
     short = _single(word)

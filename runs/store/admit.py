@@ -15,7 +15,7 @@ import orjson
 from django.db import connection, transaction
 
 from agentsite import clock, dbtime, env, statements, telemetry
-from agentsite.canonical import canonical
+from agentsite.canonical import canonical, canonical_text
 from approvals import queue
 from runs import precheck
 from runs.attachments import MAX_RUN_FILES, NewAttachment
@@ -23,7 +23,8 @@ from runs.contracts import Contract, NewEvent
 from runs.errors import RunEnded, TooManyFiles
 from runs.models import Feedback, Input, Run
 from runs.states import TERMINAL, WRITING, Status
-from runs.store import anchored, attached, clean, events
+from runs.store import anchored, attached, clean, events, inserts, left, outbox
+from runs.store.inserts import Statement
 from runs.store.lease import raw_id
 from runs.store.load import listed_from
 from tools.contracts import Json
@@ -49,7 +50,6 @@ LOOK = (
     "LEFT JOIN tenants_agentprofile p ON p.tenant_id = t.id AND p.agent = %s AND p.revision = "
     "(SELECT MAX(revision) FROM tenants_agentprofile n WHERE n.tenant_id = t.id AND n.agent = %s)"
 )
-PLACED = "UPDATE runs_run SET last_seq = %s, chain_head = %s WHERE id = %s"
 STARTED = ("status_since", "due_at", "enqueued_at", "created_at", "updated_at")
 """Columns of a new run that hold the moment of its admission, by the database's clock."""
 
@@ -90,11 +90,16 @@ def create(
     with transaction.atomic():
         run = _new_run(contract, body_hash, callback_url, release)
         run.restored_at = _restored_at(run)
-        if _inserted(run):
-            _first_rows(run, contract, files)
+        try:
+            _begin(run, contract, files)
             return Created(run_id=str(run.id), new=True, body_hash=body_hash, row=run)
-        stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
+        except _Known:  # nothing was written
+            stored = Run.objects.values("id", "body_hash").get(tenant_id=run.tenant_id, request_id=run.request_id)
     return Created(run_id=str(stored["id"]), new=False, body_hash=stored["body_hash"])
+
+
+class _Known(Exception):
+    """There is a run of this request."""
 
 
 def before(tenant_id: str, request_id: str, agent: str) -> Before:
@@ -106,18 +111,17 @@ def before(tenant_id: str, request_id: str, agent: str) -> Before:
     return Before(known=known, document=document, revision=revision or 0, shadow=bool(shadow))
 
 
-def _inserted(run: Run) -> bool:
-    """Whether this was the first of its request. Its times are the database's, as they are stored."""
+def _insert_with(run: Run, rows: Sequence[Statement]) -> None:
+    """Insert the run and, where it was the first of its request, its first rows. Its times are the database's, as they
+    are stored. Raises _Known."""
     fields = [f for f in Run._meta.concrete_fields if f.attname not in STARTED and not f.generated]
     values = [field.get_db_prep_save(getattr(run, field.attname), connection) for field in fields]
-    with statements.cursor() as cursor:
-        cursor.execute(_insert(tuple(field.column for field in fields), connection.vendor), values)
-        found = cursor.fetchone()
+    made = Statement(sql=_insert(tuple(field.column for field in fields), connection.vendor), params=values)
+    found = inserts.run_alone(rows, made) if inserts.stands_alone() else inserts.run_first(made, rows)
     if found is None:
-        return False
+        raise _Known
     for name, moment in zip(STARTED, found, strict=True):
         setattr(run, name, dbtime.moment(moment))
-    return True
 
 
 @lru_cache(maxsize=4)
@@ -152,8 +156,8 @@ def _restored_at(run: Run) -> datetime | None:
     return fenced_at if dbtime.now() < over else None
 
 
-def _first_rows(run: Run, contract: Contract, files: Sequence[NewAttachment]) -> None:
-    _insert_orders(run, tuple(dict.fromkeys(contract.scope.order_ids or ())))
+def _begin(run: Run, contract: Contract, files: Sequence[NewAttachment]) -> None:
+    """The run with its first rows, its place in its own record among its columns. Raises _Known."""
     accepted = NewEvent(
         type="run.accepted",
         meta={
@@ -165,21 +169,19 @@ def _first_rows(run: Run, contract: Contract, files: Sequence[NewAttachment]) ->
         },
         payload={"goal": contract.goal, "actor": contract.actor.model_dump(mode="json"), **_named(files)},
     )
-    position = events.append(str(run.id), events.Position(seq=0, head=""), 1, [accepted])
-    run.last_seq, run.chain_head = position.seq, position.head
-    with statements.cursor() as cursor:
-        cursor.execute(PLACED, [position.seq, position.head, raw_id(str(run.id))])
+    orders = inserts.orders(str(run.id), run.tenant_id, tuple(dict.fromkeys(contract.scope.order_ids or ())))
+
+    def begin(ends: Sequence[events.Position], rows: Sequence[Statement]) -> left.Rows:
+        run.last_seq, run.chain_head = ends[-1].seq, ends[-1].head
+        _insert_with(run, [*orders, *rows])
+        telemetry.know(str(run.id), run.trace_id, run.tenant_id, run.request_id)
+        outbox.know(str(run.id), run.callback_url)
+        return {"run": {name: getattr(run, name) for name in left.RUN}, "versions": canonical_text(run.versions)}
+
+    events.move(str(run.id), events.Position(seq=0, head=""), [(1, [accepted])], begin)
     if files:
         attached.keep(run, files, None)
         attached.tell_run(run, files)
-
-
-def _insert_orders(run: Run, orders: tuple[str, ...]) -> None:
-    if orders:
-        rows = ", ".join(["(%s, %s, %s)"] * len(orders))
-        values = [value for order in orders for value in (raw_id(str(run.id)), run.tenant_id, order)]
-        with statements.cursor() as cursor:
-            cursor.execute(f"INSERT INTO runs_runorder (run_id, tenant_id, order_id) VALUES {rows}", values)
 
 
 def _named(files: Sequence[NewAttachment]) -> Json:

@@ -19,7 +19,20 @@ from agentsite.canonical import canonical_text
 from runs.contracts import NewEvent, Outcome, RunState, SeenObservation
 from runs.errors import Fenced, RunError
 from runs.states import TERMINAL, WAITING, Status, next_status
-from runs.store import asks, carrying, clean, events, folding, inserts, money_rows, outbox, recalled, shadows, told
+from runs.store import (
+    asks,
+    carrying,
+    clean,
+    events,
+    folding,
+    inserts,
+    left,
+    money_rows,
+    outbox,
+    recalled,
+    shadows,
+    told,
+)
 from runs.store.inserts import Statement
 from runs.store.lease import handler_deadline_s, raw_id
 from runs.store.load import listed_from
@@ -250,18 +263,29 @@ class _Change:
     now: datetime | None = None
     due: bool = False
 
-    def write(self, positions: Sequence[events.Position], happened: Sequence[Statement]) -> None:
-        """Add the rows, change the run. Raises Fenced."""
+    def write(self, positions: Sequence[events.Position], happened: Sequence[Statement]) -> left.Rows | None:
+        """Add the rows, change the run; how it leaves what its lines tell of. Raises Fenced."""
         rows = [one for step in self.steps for one in _rows(step)]
-        columns = self._columns(positions)
-        last = self.steps[-1]
+        columns, last, about = self._columns(positions), self.steps[-1], self._about()
         run_them = inserts.run_alone if self.alone else inserts.run_with
-        found = run_them([*self.also, *rows, *happened], self._update(columns[-1]))
+        found = run_them([*self.also, *rows, *happened], self._update(columns[-1], left.returning(about)))
         if found is None:
             raise _Overtaken if self.assumed else Fenced(last.run.run_id)
         self.due, self.now = bool(found[0]), dbtime.moment(found[1])
+        now = left.found(about, found[2:], [one.written for one in self.also])
+        if now is not None and left.CALLED in now:
+            outbox.know(last.run.run_id, now[left.CALLED])
         for step, at, said in zip(self.steps, positions, columns, strict=True):
-            told.stood(step.run, step.outcome, step.seen, said, version=step.run.version + 1, seq=at.seq)
+            told.stood(step.run, step.outcome, step.seen, said, version=step.run.version + 1, seq=at.seq, now=now)
+        return now
+
+    def _about(self) -> frozenset[str]:
+        """What is asked of the rows: what the lines of the events and of a write's silent change tell, and whether
+        anybody is called."""
+        happened = [event for step in self.steps for event in step.events]
+        silent = {"writes"} if any(told.in_silence(step.outcome) for step in self.steps) else set[str]()
+        called = outbox.is_asked(self.steps[0].run.run_id, ((event.type, event.meta) for event in happened))
+        return left.about(happened) | silent | ({left.CALLED} if called else set[str]())
 
     def _columns(self, positions: Sequence[events.Position]) -> list[dict[str, Any]]:
         """For each step what the row says after it."""
@@ -271,7 +295,8 @@ class _Change:
             each.append(after)
         return each
 
-    def _update(self, columns: dict[str, Any]) -> Statement:
+    def _update(self, columns: dict[str, Any], more: str) -> Statement:
+        """`more`: what it returns behind the two that are asked for here."""
         first, last = self.steps[0].run, self.steps[-1]
         due, due_params = _due(last.outcome, last.to, self.row.last_input_seq > self.folded)
         now, plus = dbtime.now_sql(), dbtime.plus_sql()
@@ -285,7 +310,7 @@ class _Change:
             f"UPDATE runs_run SET {names}, due_at = {due}, {lease}, updated_at = {now}, "
             f"enqueued_at = {'NULL' if waits else now}, enqueue_tries = 0{since}{ended} "
             f"WHERE id = %s AND version = %s AND lease_token = %s{AS_READ if self.assumed else ''} "
-            f"RETURNING COALESCE(due_at <= {now}, FALSE) AS due, {now} AS at"
+            f"RETURNING COALESCE(due_at <= {now}, FALSE) AS due, {now} AS at{more}"
         )
         fence = [raw_id(first.run_id), first.version, first.lease]
         fence += [self.row.last_seq, self.row.last_input_seq] if self.assumed else []

@@ -14,9 +14,9 @@ from django.conf import settings
 from agentsite import clock, dbtime
 from agentsite.canonical import canonical
 from runs.contracts import NewEvent
-from runs.models import Event, Run
-from runs.store import clean, inserts, outbox, told
-from runs.store.inserts import Statement
+from runs.models import Run
+from runs.store import clean, inserts, left, outbox, told
+from runs.store.inserts import EventRow, Statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,8 @@ class Position:
     head: str
 
 
-Change = Callable[[Sequence[Position], Sequence[Statement]], None]
+Change = Callable[[Sequence[Position], Sequence[Statement]], left.Rows | None]
+"""Returns how it leaves the rows that lines tell of, where its statement said so."""
 
 
 @lru_cache(maxsize=1)
@@ -77,18 +78,18 @@ def move(
     columns, the new position among them; it is told where each version ends. What a client is called about is left
     with it. Returns the last position.
     """
-    rows, ends = list[Event](), list[Position]()
+    rows, ends = list[EventRow](), list[Position]()
     for version, of_it in happened:
         more, at = _rows(run_id, at, version, of_it)
         rows.extend(more)
         ends.append(at)
-    change(ends, inserts.events(rows))
+    now = change(ends, inserts.events(rows))
     outbox.leave(run_id, rows)
-    told.once_committed(run_id, rows)
+    told.once_committed(run_id, rows, now)
     return at
 
 
-def _rows(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> tuple[list[Event], Position]:
+def _rows(run_id: str, at: Position, version: int, events: Sequence[NewEvent]) -> tuple[list[EventRow], Position]:
     rows, position = [], at
     for event in events:
         row, position = _row(run_id, position, version, event)
@@ -111,7 +112,7 @@ def _put(run: Run, at: Position, rows: Sequence[Statement], columns: dict[str, o
     Run.objects.filter(id=run.id).update(last_seq=at.seq, chain_head=at.head, updated_at=dbtime.now(), **columns)
 
 
-def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[Event, Position]:
+def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[EventRow, Position]:
     key_id, secret = signing_key()
     event = clean.event(event)
     now = clock.now()
@@ -123,7 +124,7 @@ def _row(run_id: str, after: Position, version: int, event: NewEvent) -> tuple[E
         meta=event.meta,
     )  # fmt: skip
     mac = chain_mac(secret, after.head, signed, digest)
-    row = Event(
+    row = EventRow(
         run_id=run_id, seq=seq, type=event.type, at=moment, version=version, span=event.span, meta=event.meta,
         payload=event.payload, salt=salt, digest=digest, prev=after.head, mac=mac, key_id=key_id,
     )  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import Model
@@ -17,8 +18,10 @@ from django.db.models import Model
 from agentsite import dbtime, statements
 from agentsite.canonical import canonical_text
 from runs.contracts import NewTurn, Outcome, RunState, SeenObservation
-from runs.models import Event, Observation, Turn
+from runs.models import Event, Observation, RunOrder, Turn
 from runs.store.lease import raw_id
+from runs.store.left import Written
+from tools.contracts import Json
 
 EVENT = ("run_id", "seq", "type", "at", "version", "span", "meta", "payload", "salt", "digest", "prev", "mac", "key_id")
 OBSERVATION = (
@@ -31,17 +34,38 @@ TURN = (
     "finish_reason", "input_tokens", "output_tokens", "cached_tokens", "estimate", "cost_micros", "started_at",
     "took_ms",
 )  # fmt: skip
+ORDER = ("run_id", "tenant_id", "order_id")
 AT_ONCE = 50
 """Rows a statement; SQLite takes so many parameters, and PostgreSQL more."""
 
 
+class EventRow(NamedTuple):
+    """A row of `runs_event`, in the order of EVENT. A model's object costs as much as its digest and its MAC."""
+
+    run_id: str
+    seq: int
+    type: str
+    at: datetime
+    version: int
+    span: str | None
+    meta: Json
+    payload: Json | None
+    salt: str | None
+    digest: str
+    prev: str
+    mac: str
+    key_id: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """`after`: the same rows, added for each row of `moved`: none where nothing moved."""
+    """`after`: the same rows, added for each row of `moved`: none where nothing moved. `written`: what it makes of a
+    write, for the log lines."""
 
     sql: str
     params: Sequence[Any]
     after: str = ""
+    written: Written | None = None
 
 
 def run_with(rows: Sequence[Statement], change: Statement) -> tuple[Any, ...] | None:
@@ -81,13 +105,23 @@ def run_alone(rows: Sequence[Statement], change: Statement) -> tuple[Any, ...] |
         return found
 
 
+def run_first(change: Statement, rows: Sequence[Statement]) -> tuple[Any, ...] | None:
+    """As `run_alone`, in the caller's transaction and statement by statement, for a database that takes no more."""
+    with statements.cursor() as cursor:
+        cursor.execute(change.sql, change.params)
+        found: tuple[Any, ...] | None = cursor.fetchone()
+    if found is not None:
+        add(rows)
+    return found
+
+
 def add(rows: Sequence[Statement]) -> None:
     with statements.cursor() as cursor:
         for one in rows:
             cursor.execute(one.sql, one.params)
 
 
-def events(rows: Sequence[Event]) -> list[Statement]:
+def events(rows: Sequence[EventRow]) -> list[Statement]:
     """The events of one run, in their order."""
     return _inserts(Event, EVENT, [_event(row) for row in rows])
 
@@ -101,6 +135,11 @@ def observations(run_id: str, seen: Sequence[SeenObservation], took_ms: Sequence
 def turn(run: RunState, outcome: Outcome) -> list[Statement]:
     """The outcome's turn where it brings one."""
     return _inserts(Turn, TURN, [_turn(run, outcome.turn)] if outcome.turn is not None else [])
+
+
+def orders(run_id: str, tenant_id: str, order_ids: Sequence[str]) -> list[Statement]:
+    """The orders that a run is about, each once."""
+    return _inserts(RunOrder, ORDER, [[raw_id(run_id), tenant_id, order_id] for order_id in order_ids])
 
 
 def _inserts(model: type[Model], columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> list[Statement]:
@@ -135,9 +174,9 @@ def _into(model: type[Model], columns: tuple[str, ...]) -> str:
     return f"INSERT INTO {model._meta.db_table} ({names})"
 
 
-def _event(row: Event) -> list[Any]:
+def _event(row: EventRow) -> list[Any]:
     return [
-        raw_id(str(row.run_id)), row.seq, row.type, dbtime.param(row.at), row.version, row.span,
+        raw_id(row.run_id), row.seq, row.type, dbtime.param(row.at), row.version, row.span,
         canonical_text(row.meta), _text(row.payload), row.salt, row.digest, row.prev, row.mac, row.key_id,
     ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from agentsite import clock, dbtime, env, statements
 from runs import numbering
 from runs.contracts import NewEvent, RunState, SeenWrite
 from runs.errors import Fenced
-from runs.store import anchored, events, inserts, money_rows
+from runs.store import anchored, events, inserts, left, money_rows
 from runs.store.inserts import Statement
 from runs.store.lease import raw_id
 from tools.contracts import SentMark
@@ -26,7 +26,8 @@ MARK = (
     "runs_attempt WHERE write_id = %s AND sent_at IS NULL AND answer = '' ORDER BY number LIMIT 1) RETURNING number"
 )
 NOTED = (
-    "UPDATE runs_run SET last_seq = %s, chain_head = %s, write_attempts = write_attempts + 1 WHERE id = %s RETURNING 1"
+    "UPDATE runs_run SET last_seq = %s, chain_head = %s, write_attempts = write_attempts + 1 WHERE id = %s "
+    "RETURNING 1{left}"
 )
 SENT = "UPDATE runs_write SET state = 'sent' WHERE key = %s"
 
@@ -81,10 +82,13 @@ def _note_sent(run: RunState, here: events.Position, write: SeenWrite, number: i
     """The write's state, its order's epoch and the event with its place in the run's record."""
     span = numbering.of_write(run, write.key)
     event = NewEvent(type="write.sent", meta={"key": write.key, "attempt": number}, span=span)
+    sent, about = left.Written(key=write.key, columns={"state": "sent"}), left.about([event])
     also = [Statement(sql=SENT, params=[write.key]), money_rows.bumped(run.tenant_id, write.order_id)]
 
-    def note(ends: Sequence[events.Position], rows: Sequence[Statement]) -> None:
+    def note(ends: Sequence[events.Position], rows: Sequence[Statement]) -> left.Rows | None:
         params = [ends[-1].seq, ends[-1].head, raw_id(run.run_id)]
-        inserts.run_with([*also, *rows], Statement(sql=NOTED, params=params))
+        noted = Statement(sql=NOTED.format(left=left.returning(about)), params=params)
+        returned = inserts.run_with([*also, *rows], noted)
+        return left.found(about, returned[1:], [sent]) if returned is not None else None
 
     return events.move(run.run_id, here, [(run.version, [event])], note)

@@ -25,6 +25,7 @@ from runs.store import anchored, folding, inserts
 from runs.store.inserts import Statement
 from runs.store.lease import raw_id
 from runs.store.ledger import GONE
+from runs.store.left import Written
 from tools.contracts import Refund, Release
 
 NEVER_MADE = "not_sent"
@@ -272,7 +273,8 @@ def _write_rows(
     }  # fmt: skip
     if order.state is None:
         values = {"key": release.key, **values, "looks": 0, "watched": 0}
-        write = Statement(sql=_insert_write(tuple(values)), params=tuple(values.values()))
+        made = Written(key=release.key, columns=values)
+        write = Statement(sql=_insert_write(tuple(values)), params=tuple(values.values()), written=made)
     else:
         write = _columns_of(release.key, values)
     return order.last + 1, (write, _prepared(release.key, order.last + 1, order.now))
@@ -284,12 +286,13 @@ def _insert_write(columns: tuple[str, ...]) -> str:
 
 
 def _columns_of(key: str, values: dict[str, Any]) -> Statement:
-    columns = ", ".join(f"{name} = %s" for name in values)
-    return Statement(sql=f"UPDATE runs_write SET {columns} WHERE key = %s", params=[*values.values(), key])
+    names, made = ", ".join(f"{name} = %s" for name in values), Written(key=key, columns=values)
+    return Statement(sql=f"UPDATE runs_write SET {names} WHERE key = %s", params=[*values.values(), key], written=made)
 
 
 def _prepared(key: str, number: int, now: datetime) -> Statement:
-    return Statement(sql=PREPARE, params=[key, number, dbtime.param(now)])
+    written = Written(key=key, attempt={"number": number, "prepared_at": now})
+    return Statement(sql=PREPARE, params=[key, number, dbtime.param(now)], written=written)
 
 
 def _prepare_again(run: RunState, release: Release, last_input_seq: int) -> tuple[NewEvent, ...]:
@@ -347,7 +350,9 @@ def _change(change: WriteChange, *, watch: bool) -> tuple[Statement, ...]:
     plain = {name: dbtime.param(v) if isinstance(v, datetime) else v for name, v in values.items()}
     also = [bumped(row.tenant_id, row.order_id)]
     if change.answer:
-        also.append(Statement(sql=ANSWERED, params=[change.answer[:64], dbtime.param(now), change.key]))
+        answer = {"answer": change.answer[:64], "answered_at": now}
+        params = [answer["answer"], dbtime.param(now), change.key]
+        also.append(Statement(sql=ANSWERED, params=params, written=Written(key=change.key, attempt=answer)))
     if change.state in GONE and row.state not in CLOSED:
         _uncount(change.key)
     return (*also, _columns_of(change.key, {"looks": row.looks + 1, **plain}))

@@ -7,7 +7,7 @@ The body is made once, of what a client may see anyway; no field of staff is in 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -15,7 +15,8 @@ from django.db import transaction
 from agentsite import addresses, clock, dbtime, queues, statements
 from approvals.models import Approval
 from runs import reply
-from runs.models import Event, Run, Webhook, new_id
+from runs.models import Run, Webhook, new_id
+from runs.store.inserts import EventRow
 from runs.store.lease import raw_id
 from runs.store.tell import story
 
@@ -44,7 +45,7 @@ def kind_of(type_: str, meta: Any) -> str | None:
     return TOLD_EVENTS.get(type_)
 
 
-def leave(run_id: str, happened: Sequence[Event]) -> None:
+def leave(run_id: str, happened: Sequence[EventRow]) -> None:
     """A row for each event that the run's client is called about, in the caller's transaction, after its changes."""
     told = [(event, kind) for event in happened if (kind := kind_of(event.type, event.meta)) is not None]
     if not told or not _is_called(run_id):
@@ -70,15 +71,26 @@ def _is_called(run_id: str) -> bool:
     with statements.cursor() as cursor:
         cursor.execute("SELECT callback_url FROM runs_run WHERE id = %s", [raw_id(run_id)])
         row = cursor.fetchone()
-    if row is not None and not row[0]:
+    if row is None or row[0]:
+        return True
+    know(run_id, row[0])
+    return False
+
+
+def is_asked(run_id: str, types: Iterable[tuple[str, Any]]) -> bool:
+    """Whether `leave` will ask for the run's address, of events by type and meta: a statement may bring it before."""
+    return run_id not in _uncalled and any(kind_of(type_, meta) for type_, meta in types)
+
+
+def know(run_id: str, callback_url: str) -> None:
+    """Remember in this process that a run has no address to call, so that nobody need ask for it."""
+    if not callback_url:
         if len(_uncalled) >= MAX_KNOWN:
             _uncalled.clear()
         _uncalled.add(run_id)
-        return False
-    return True
 
 
-def _body(run: Run, event: Event, kind: str, message: str) -> str:
+def _body(run: Run, event: EventRow, kind: str, message: str) -> str:
     data = {
         "run_id": str(run.id), "request_id": run.request_id, "trace_id": run.trace_id, "tenant_id": run.tenant_id,
         "agent": run.agent, "seq": event.seq, "version": run.version, "status": run.status,

@@ -17,30 +17,24 @@ from agentsite import clock, dbtime, heads, statements, telemetry, tracing
 from agentsite.money import Money
 from runs import loglines, traced
 from runs.contracts import Outcome, RunState, SeenObservation
-from runs.models import Event, Run
-from runs.states import TERMINAL
+from runs.models import Run
+from runs.store import left
+from runs.store.inserts import EventRow
 from runs.store.lease import raw_id
 from tools.contracts import Json
 
 Found = dict[tuple[str, str], Any]
 """A row of the answer, by table and column."""
 
-ENDED = frozenset(status.value for status in TERMINAL)
 UNTELLABLE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What rows raise that no code of ours wrote: their line says less, their commit stands."""
-_RUN = ("agent", "status", "reason", "outcome", "waiting_for", "release", "created_at", "completed_at")
-_APPROVAL = ("id", "status", "rule", "action_hash", "required", "amount_minor", "currency", "requested_at",
-             "expires_at", "void_reason")  # fmt: skip
-_WRITE = ("key", "tool", "order_id", "payment_id", "amount_minor", "currency", "state", "refund_id", "refund_state",
-          "action_hash", "approval_id", "decision_id", "intent_at", "closed_at")  # fmt: skip
 _STANDS = ("status", "reason", "waiting_for", "outcome")
-_ATTEMPT = ("number", "prepared_at", "sent_at", "answered_at", "answer")
-_TIMES = frozenset(name for name in (*_RUN, *_APPROVAL, *_WRITE, *_ATTEMPT) if name.endswith("_at"))
+_TIMES = frozenset(n for n in (*left.RUN, *left.APPROVAL, *left.WRITE, *left.ATTEMPT) if n.endswith("_at"))
 _IDS_OF = ("trace_id", "tenant_id", "request_id")
 _COLUMNS = {
-    "run": [("r", name) for name in _RUN], "versions": [("r", "versions")],
-    "approvals": [("p", name) for name in _APPROVAL],
-    "writes": [*(("w", name) for name in _WRITE), *(("t", name) for name in _ATTEMPT)],
+    "run": [("r", name) for name in left.RUN], "versions": [("r", "versions")],
+    "approvals": [("p", name) for name in left.APPROVAL],
+    "writes": [*(("w", name) for name in left.WRITE), *(("t", name) for name in left.ATTEMPT)],
 }  # fmt: skip
 _JOINED = {
     "approvals": " LEFT JOIN approvals_approval p ON p.run_id = r.id",
@@ -49,35 +43,49 @@ _JOINED = {
 _SORTED = {"approvals": "p.requested_at, p.id", "writes": "w.intent_at, w.key, t.number"}
 
 
-def once_committed(run_id: str, rows: Sequence[Event]) -> None:
-    """Tell of these events of one run when the caller's transaction is on the disk; of none where it is rolled back."""
+def once_committed(run_id: str, rows: Sequence[EventRow], now: left.Rows | None = None) -> None:
+    """Tell of these events of one run when the caller's transaction is on the disk; of none where it is rolled back.
+
+    `now`: how it leaves the rows that they are about, where the statement that wrote them said so.
+    """
     if rows:
-        rows_now = _rows(run_id, rows)
+        rows_now = _left(run_id, left.about(rows), now)
         transaction.on_commit(partial(_tell, run_id, tuple(rows), _ids(run_id), rows_now), robust=True)
 
 
 def stood(
-    run: RunState, outcome: Outcome, seen: Sequence[SeenObservation], columns: Json, *, version: int, seq: int
-) -> None:
-    """Tell how a checkpoint leaves a run, beside its events: the columns it sets, its turn, what it observed."""
+    run: RunState, outcome: Outcome, seen: Sequence[SeenObservation], columns: Json, *, version: int, seq: int,
+    now: left.Rows | None = None,
+) -> None:  # fmt: skip
+    """Tell how a checkpoint leaves a run, beside its events: the columns it sets, its turn, what it observed.
+
+    `now`: how it leaves the run's writes, where the statement that wrote them said so.
+    """
     telemetry.know(run.run_id, run.trace_id, run.tenant_id, run.request_id)
     try:
-        line = _stands(run, outcome, seen, columns)
+        line = _stands(run, outcome, seen, columns, now)
     except UNTELLABLE:
         return telemetry.count("untold", what="stands")
     line |= {**_ids(run.run_id), "seq": seq, "version": version, "at": clock.rfc3339(clock.now())}
     return transaction.on_commit(partial(telemetry.line, loglines.STANDS, line), robust=True)
 
 
-def _stands(run: RunState, outcome: Outcome, seen: Sequence[SeenObservation], columns: Json) -> Json:
+def in_silence(outcome: Outcome) -> bool:
+    """Whether a write is changed and no event tells of it: then the line says how it stands."""
+    return outcome.write is not None and not outcome.events
+
+
+def _stands(
+    run: RunState, outcome: Outcome, seen: Sequence[SeenObservation], columns: Json, now: left.Rows | None
+) -> Json:
     stands: Json = {name: columns[name] for name in _STANDS if name in columns}
     more: Json = {"versions": loglines.spoken(dict(outcome.versions))} if outcome.versions else {}
     if outcome.turn is not None:
         more["turn"] = loglines.turn(outcome.turn, clock.rfc3339(run.now))
     if seen:
         more["observed"] = [loglines.observed(o, clock.rfc3339(o.fetched_at)) for o in seen]
-    if outcome.write is not None and not outcome.events:
-        more |= _left(run.run_id, ("writes",))
+    if in_silence(outcome):
+        more |= _left(run.run_id, frozenset({"writes"}), now)
     return stands | more
 
 
@@ -93,28 +101,23 @@ def _ids(run_id: str) -> dict[str, str]:
     return {"run_id": run_id, "trace_id": known.trace_id, "tenant": known.tenant, "request_id": known.request_id}
 
 
-def _rows(run_id: str, events: Sequence[Event]) -> Json:
-    """How the transaction leaves the rows that these events are about."""
-    types = [e.type for e in events]
-    ends = any(e.type == "run.status" and e.meta.get("to") in ENDED for e in events)
-    asked = ends or "write.intent" in types or any(t.startswith("approval.") for t in types)
-    wrote = ends or any(t.startswith("write.") for t in types)
-    begins = "run.accepted" in types
-    about = {"run": ends or begins, "versions": begins, "approvals": asked, "writes": wrote}
-    return _left(run_id, tuple(name for name, told in about.items() if told))
-
-
-def _left(run_id: str, about: tuple[str, ...]) -> Json:
-    """The run's own row and the others, by one statement: each approval beside each attempt, of which there are few."""
+def _left(run_id: str, about: frozenset[str], now: left.Rows | None) -> Json:
+    """How the transaction leaves the rows that a line is about, as it says them."""
     if not about:
         return {}
+    rows = now if now is not None and about <= now.keys() else _read(run_id, tuple(sorted(about)))
+    return {name: _tellable(_PARTS[name], rows[name]) for name in _PARTS if name in about}
+
+
+def _read(run_id: str, about: tuple[str, ...]) -> left.Rows:
+    """The run's own row and the others, by one statement: each approval beside each attempt, of which there are few."""
     sql, names = _statement(about)
     with statements.cursor() as cursor:
         cursor.execute(sql, [raw_id(run_id)])
         found = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     if found:
         telemetry.know(run_id, *(found[0]["r", name] for name in _IDS_OF))
-    return {name: _tellable(_PARTS[name], found) for name in about}
+    return {name: _FOUND[name](found) for name in about}
 
 
 @lru_cache(maxsize=16)
@@ -128,44 +131,61 @@ def _statement(about: tuple[str, ...]) -> tuple[str, tuple[tuple[str, str], ...]
     return f"{sql} ORDER BY {order}" if order else sql, names
 
 
-def _tellable(tell: Callable[[list[Found]], Any], found: list[Found]) -> Any:
+def _found_run(found: list[Found]) -> left.Row:
+    return {name: found[0]["r", name] for name in left.RUN} if found else {}
+
+
+def _found_versions(found: list[Found]) -> str:
+    return str(found[0]["r", "versions"]) if found else "{}"
+
+
+def _found_approvals(found: list[Found]) -> list[left.Row]:
+    once = {row["p", "id"]: row for row in found if row["p", "id"] is not None}
+    return [{name: row["p", name] for name in left.APPROVAL} for row in once.values()]
+
+
+def _found_writes(found: list[Found]) -> list[left.Row]:
+    once = {row["w", "key"]: row for row in found if row["w", "key"] is not None}
+    tries = {(row["w", "key"], row["t", "number"]): row for row in found if row["t", "number"] is not None}
+    return [
+        {name: row["w", name] for name in left.WRITE}
+        | {left.TRIES: [{name: t["t", name] for name in left.ATTEMPT} for (of, _), t in tries.items() if of == key]}
+        for key, row in once.items()
+    ]
+
+
+_FOUND: dict[str, Callable[[list[Found]], Any]] = {
+    "run": _found_run, "versions": _found_versions, "approvals": _found_approvals, "writes": _found_writes,
+}  # fmt: skip
+
+
+def _tellable(tell: Callable[[Any], Any], rows: Any) -> Any:
     try:
-        return tell(found)
+        return tell(rows)
     except UNTELLABLE:
         telemetry.count("untold", what="rows")
         return None
 
 
-def _run(found: list[Found]) -> Json:
-    return _part(found[0], "r", _RUN)
+def _versions(text: str) -> Json:
+    return loglines.spoken(json.loads(text))
 
 
-def _versions(found: list[Found]) -> Json:
-    return loglines.spoken(json.loads(found[0]["r", "versions"]))
+def _approvals(rows: list[left.Row]) -> list[Json]:
+    return [_money(_part(row)) for row in rows]
 
 
-def _approvals(found: list[Found]) -> list[Json]:
-    once = {row["p", "id"]: row for row in found if row["p", "id"] is not None}
-    return [_money(_part(row, "p", _APPROVAL)) for row in once.values()]
+def _writes(rows: list[left.Row]) -> list[Json]:
+    return [_money(_part(row)) | {left.TRIES: [_part(one) for one in row[left.TRIES]]} for row in rows]
 
 
-def _writes(found: list[Found]) -> list[Json]:
-    once = {row["w", "key"]: row for row in found if row["w", "key"] is not None}
-    tries = {(row["w", "key"], row["t", "number"]): row for row in found if row["t", "number"] is not None}
-    return [
-        _money(_part(row, "w", _WRITE))
-        | {"attempts": [_part(t, "t", _ATTEMPT) for (of, _), t in tries.items() if of == key]}
-        for key, row in once.items()
-    ]
+def _part(row: left.Row) -> Json:
+    return {name: _said(name, found) for name, found in row.items() if name != left.TRIES}
 
 
-_PARTS: dict[str, Callable[[list[Found]], Any]] = {
-    "run": _run, "versions": _versions, "approvals": _approvals, "writes": _writes,
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "run": _part, "versions": _versions, "approvals": _approvals, "writes": _writes,
 }  # fmt: skip
-
-
-def _part(row: Found, table: str, names: Sequence[str]) -> Json:
-    return {name: _said(name, row[table, name]) for name in names}
 
 
 def _said(name: str, found: object) -> object:
@@ -181,7 +201,7 @@ def _money(row: Json) -> Json:
 # --- after the commit ------------------------------------------------------------------------------------------
 
 
-def _tell(run_id: str, rows: tuple[Event, ...], ids: Json, rows_now: Json) -> None:
+def _tell(run_id: str, rows: tuple[EventRow, ...], ids: Json, rows_now: Json) -> None:
     last = rows[-1]
     with telemetry.unfailing("heads"):
         heads.append(run_id, last.seq, last.mac, last.at)
@@ -195,7 +215,7 @@ def _tell(run_id: str, rows: tuple[Event, ...], ids: Json, rows_now: Json) -> No
             tracing.keep(traced.steps(lines))
 
 
-def _line(row: Event, ids: Json) -> Json:
+def _line(row: EventRow, ids: Json) -> Json:
     return {
         "event": row.type, **ids, "seq": row.seq, "version": row.version, "span": row.span,
         "at": clock.rfc3339(row.at), "mac": row.mac, "data": loglines.said(row.type, row.meta, row.payload),

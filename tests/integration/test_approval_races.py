@@ -113,3 +113,33 @@ def test_a_revocation_waits_for_the_intent_that_relied_on_the_grant(lost: str) -
     thread.join(20)
     assert done.is_set()
     assert not queue.permitted(approval.pk)
+
+
+@pytest.mark.parametrize("lost", ["permission", "tenant", "active"])
+def test_an_intent_waits_for_the_revocation_under_way_and_is_judged_by_it(lost: str) -> None:
+    """One that began before the intent asked and ends while it waits: SQLite asks after it, PostgreSQL holds on."""
+    lead = approving.person()
+    approval = Approval.objects.get(pk=approving.ask(approving.run()))
+    decide(approval, lead)
+    revoke: dict[str, Callable[[], Any]] = {
+        "permission": lead.user_permissions.clear,
+        "tenant": lambda: StaffTenant.objects.filter(user=lead).delete(),
+        "active": lambda: User.objects.filter(pk=lead.pk).update(is_active=False),
+    }
+    permitted = list[bool]()
+
+    def intending() -> None:
+        try:
+            with transaction.atomic():
+                permitted.append(queue.permitted(approval.pk))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=intending)
+    with transaction.atomic():
+        revoke[lost]()
+        thread.start()
+        time.sleep(0.4)
+        assert permitted == []
+    thread.join(20)
+    assert permitted == [False]

@@ -93,6 +93,16 @@ def test_canonical_of_plain_json_is_byte_for_byte_the_reference(value: Any) -> N
     assert said(value) == slow(value)
 
 
+@settings(max_examples=400, deadline=None)
+@given(st.floats() | st.floats(-1e3, 1e3) | st.integers(-400, 400).map(lambda n: 7.1 * 10.0 ** (n // 20)))
+@example(0.0001)
+@example(1e15 - 0.5)
+@example(123456789012345.6)
+@example(-0.0)
+def test_canonical_of_a_number_with_a_point_is_that_of_the_reference(value: float) -> None:
+    assert said({"score": value}) == slow({"score": value})
+
+
 @pytest.mark.parametrize("depth", [10, 254, 255, 256, 300])
 def test_canonical_takes_any_depth_that_the_reference_takes(depth: int) -> None:
     value: Any = "leaf"
