@@ -43,7 +43,7 @@ def advance(run_id: str) -> Status | None:
     if claimed is None:
         return None
     with leases.kept(run_id, claimed.token), glance.of_one_pass():
-        left = _guarded(run_id, claimed.token, claimed.attempts)
+        left = _guarded(claimed)
     if left is None:
         return None
     if left.status not in TERMINAL and (store.due_now(run_id) if left.due is None else left.due):
@@ -51,23 +51,23 @@ def advance(run_id: str) -> Status | None:
     return left.status
 
 
-def _guarded(run_id: str, token: str, attempts: int) -> _Left | None:
+def _guarded(claimed: store.Claimed) -> _Left | None:
     try:
-        return _passed(run_id, token)
+        return _passed(claimed)
     except Fenced:
         telemetry.count("passes_fenced")
         return None
     except BaseException:
         # The try stays counted: a step that keeps failing is escalated by the claim after the last one.
-        store.release(run_id, token, 2.0 ** min(attempts, MAX_BACKOFF), failed=True)
+        store.release(claimed.run_id, claimed.token, 2.0 ** min(claimed.attempts, MAX_BACKOFF), failed=True)
         raise
 
 
-def _passed(run_id: str, token: str) -> _Left | None:
+def _passed(claimed: store.Claimed) -> _Left | None:
     try:
-        return _Pass(run_id=run_id, token=token).handlers()
+        return _Pass(run_id=claimed.run_id, token=claimed.token, read=claimed.read).handlers()
     except UnknownSchema as error:
-        status = _unloadable(run_id, token, str(error))
+        status = _unloadable(claimed.run_id, claimed.token, str(error))
         return None if status is None else _Left(status=status)
 
 
@@ -86,11 +86,13 @@ def _unloadable(run_id: str, token: str, why: str) -> Status | None:
 class _Pass:
     """One claim of a run. `turns`: model turns begun; `looked`: when its state was last of now, monotonic.
 
-    `queue`: whose work this is; `held`: outcomes that are committed together with the next one.
+    `read`: the run as the claim found it, for the first handler; `queue`: whose work this is; `held`: outcomes that are
+    committed together with the next one.
     """
 
     run_id: str
     token: str
+    read: store.Read | None = None
     began: float = field(default_factory=clock.monotonic)
     looked: float = 0.0
     turns: int = 0
@@ -122,7 +124,8 @@ class _Pass:
 
     def _loaded(self) -> RunState:
         self.looked = clock.monotonic()
-        return store.load(self.run_id, self.token)
+        read, self.read = self.read, None
+        return store.load(self.run_id, self.token, read)
 
     def _over(self, run: RunState) -> bool:
         """Whether the pass ends before the run's next handler."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from django.db import close_old_connections, connection, connections
+from django.db import close_old_connections, connections
 
 from agentsite import clock, dbtime, env, queues, statements, telemetry
 from approvals import notify
@@ -49,12 +49,11 @@ class Pass:
 
 def sweep(*, every_s: float = 0.0) -> Pass | None:
     """One pass; None where another process sweeps now, or ended a pass just now as passes come `every_s` seconds."""
-    token = secrets.token_hex(16)
-    if not _take(token, every_s * SOONEST):
+    token, started = secrets.token_hex(16), clock.monotonic()
+    rests = _take(token, every_s * SOONEST)
+    if rests is None:
         return None
-    started = clock.monotonic()
-    if _rests(token):
-        _note(0, 0, round((clock.monotonic() - started) * 1000), gives_back=token)
+    if rests:
         return Pass(found=0, published=0, broker=True)
     try:
         found, chosen, broker = _look()
@@ -69,55 +68,56 @@ def sweep(*, every_s: float = 0.0) -> Pass | None:
     return Pass(found=found, published=published, broker=broker)
 
 
-def _rests(token: str) -> bool:
-    """Whether nothing is due at all, as one statement says; the lease is kept."""
-    try:
-        return not _ROUNDS.turns() and not at_rest.anything_due(HINTED)
-    except BaseException:
-        _give_back(token)
-        raise
+def _take(token: str, quiet_s: float) -> bool | None:
+    """Take the lease; where nothing at all is due, as most passes find, note such a pass at once and leave it free.
 
-
-def _take(token: str, quiet_s: float) -> bool:
-    if _take_row(token, quiet_s):
-        return True
-    if Sweeper.objects.filter(id=1).exists():
-        return False
+    True: such a pass; False: the lease is taken; None: another process has it, or swept just now.
+    """
+    taken = _take_row(token, quiet_s)
+    if taken is not None or _row_exists():
+        return taken
     Sweeper.objects.bulk_create([Sweeper(id=1)], ignore_conflicts=True)
     return _take_row(token, quiet_s)
 
 
-def _take_row(token: str, quiet_s: float) -> bool:
-    """A time that lies ahead of any this code writes is of a clock that was set back since, and holds nobody."""
+def _row_exists() -> bool:
+    with statements.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM runs_sweeper WHERE id = 1")
+        return cursor.fetchone() is not None
+
+
+def _take_row(token: str, quiet_s: float) -> bool | None:
+    """One statement, which a site at rest asks each second. A time that lies ahead of any this code writes is of a
+    clock that was set back since, and holds nobody."""
     now, plus = dbtime.now_sql(), dbtime.plus_sql()
-    with connection.cursor() as cursor:
+    due, given = ("1 = 1", []) if _ROUNDS.turns() else at_rest.question(HINTED)
+    held, ahead = dbtime.plus_param(LEASE_S), dbtime.plus_param(2 * LEASE_S)
+    with statements.cursor() as cursor:
         cursor.execute(
-            f"UPDATE runs_sweeper SET token = %s, until = {plus} "
+            f"WITH q AS MATERIALIZED (SELECT {due} AS due) "
+            f"UPDATE runs_sweeper SET token = %s, until = CASE WHEN q.due THEN {plus} END, "
+            f"last_pass_at = CASE WHEN q.due THEN last_pass_at ELSE {now} END, "
+            "last_pass_ms = CASE WHEN q.due THEN last_pass_ms ELSE 0 END, "
+            "last_found = CASE WHEN q.due THEN last_found ELSE 0 END FROM q "
             f"WHERE id = 1 AND (until IS NULL OR until < {now} OR until > {plus}) "
-            f"AND (last_pass_at IS NULL OR last_pass_at <= {plus} OR last_pass_at > {plus})",
-            [
-                token,
-                dbtime.plus_param(LEASE_S),
-                dbtime.plus_param(2 * LEASE_S),
-                dbtime.plus_param(-quiet_s),
-                dbtime.plus_param(LEASE_S),
-            ],
+            f"AND (last_pass_at IS NULL OR last_pass_at <= {plus} OR last_pass_at > {plus}) RETURNING until",
+            [*given, token, held, ahead, dbtime.plus_param(-quiet_s), held],
         )
-        taken: int = cursor.rowcount
-    return taken == 1
+        row = cursor.fetchone()
+    return None if row is None else row[0] is None
 
 
 def _give_back(token: str) -> None:
     Sweeper.objects.filter(id=1, token=token).update(until=None)
 
 
-def _note(found: int, published: int, took_ms: int, *, gives_back: str = "") -> None:
-    """What a pass came to; with it the lease, where nobody else has it by now."""
+def _note(found: int, published: int, took_ms: int) -> None:
+    """What a pass came to."""
     with statements.cursor() as cursor:
         cursor.execute(
             f"UPDATE runs_sweeper SET last_pass_at = {dbtime.now_sql()}, last_pass_ms = %s, last_found = %s, "
-            "published = published + %s, until = CASE WHEN token = %s THEN NULL ELSE until END WHERE id = 1",
-            [took_ms, found, published, gives_back],
+            "published = published + %s WHERE id = 1",
+            [took_ms, found, published],
         )
 
 

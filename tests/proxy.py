@@ -19,13 +19,16 @@ from agentsite.private.processes import HOST
 CHUNK = 65536
 BEGIN, ENDS = b"BEGIN", (b"COMMIT", b"ROLLBACK")
 COMMIT = ENDS[0]
+PARSE, BIND = b"P", b"B"
+"""What begins a message of PostgreSQL that prepares a statement under a name, and one that runs it by that name."""
 
 
 @dataclass(kw_only=True)
 class Rule:
     """Hold the connection that sends `at`, once it has sent `mark` since it began its transaction.
 
-    A statement outside of any transaction commits by itself: where `at` is COMMIT, it is held at its mark.
+    A statement outside of any transaction commits by itself: where `at` is COMMIT, it is held at its mark. A prepared
+    one is sent by its name: it is held where its text has `at`, each time that it is run and not when it is prepared.
 
     skip: so many matches pass first. late_s: bytes held before the server reach it this long after their sender left;
     None: they never do.
@@ -118,6 +121,7 @@ class _Link:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy, self._client, self._server = proxy, client, server
         self._marked = self._mute = self._begun = False
+        self._prepared: dict[bytes, bytes] = {}
         self.half_open = False
 
     def run(self) -> None:
@@ -148,7 +152,7 @@ class _Link:
 
     def _met(self, data: bytes) -> Rule | None:
         with self._proxy.lock:
-            rule = self._proxy.rule
+            rule, run_by = self._proxy.rule, self._run_by(data)
             if BEGIN in data:
                 self._marked, self._begun = False, True
             alone = not self._begun
@@ -157,7 +161,7 @@ class _Link:
             if rule is None:
                 return None
             self._marked = self._marked or rule.mark in data
-            meets = rule.at in data or (alone and rule.at == COMMIT and rule.mark and rule.mark in data)
+            meets = rule.at in run_by or (alone and rule.at == COMMIT and rule.mark and rule.mark in data)
             if not self._marked or not meets or len(rule.held) >= rule.most:
                 return None
             if rule.skip > 0:
@@ -166,6 +170,16 @@ class _Link:
             self._mute = rule.after
             rule.held.append(self)
             return rule
+
+    def _run_by(self, data: bytes) -> bytes:
+        """What these bytes have the server do: of a statement that is only prepared, nothing yet."""
+        if data[:1] == PARSE:
+            name, _, text = data[5:].partition(b"\0")
+            self._prepared[name] = text
+            return b"" if name else data
+        if data[:1] == BIND:
+            return data + self._prepared.get(data[5:].split(b"\0")[1], b"")
+        return data
 
     def _hold(self, rule: Rule, data: bytes) -> None:
         """Until the client leaves; what it still sends belongs to the same request."""

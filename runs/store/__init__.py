@@ -10,12 +10,14 @@ from runs.store.by_hand import Resolution, Settlement, finish, hurry, look_now
 from runs.store.by_hand import settle as settle_by_hand
 from runs.store.carrying import holdable
 from runs.store.checkpoint import Held, Moved, UnreadInput, checkpoint, goes_on, leads_to
+from runs.store.claiming import Claimed, claim
 from runs.store.fencing import FenceDone, fence
 from runs.store.hints import Due, due_unhinted, mark_hinted, unmark_hinted
-from runs.store.lease import Claimed, claim, due_now, release, renew
+from runs.store.lease import due_now, release, renew
 from runs.store.ledger import OrderStanding, order_standing, own_writes, used_so_far
 from runs.store.load import cancel_asked, load, observations, writes
 from runs.store.marking import mark_sent
+from runs.store.prefixes import Read
 from runs.store.settled import due_writes
 from runs.store.tell import first_story, story
 from runs.store.under_way import drop_drafts, keep_drafts, last_inputs
@@ -34,6 +36,7 @@ __all__ = [
     "IntentLost",
     "Moved",
     "OrderStanding",
+    "Read",
     "Resolution",
     "Settlement",
     "UnreadInput",

@@ -7,6 +7,7 @@ that look would find something, which a test holds against each of those looks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from agentsite import statements
 from runs.models import OPEN_WRITES
@@ -27,13 +28,17 @@ _LOOKS = (
 )
 
 
-def anything_due(queues: Sequence[str]) -> bool:
-    """Whether a run of these queues wants a hint, or a late look, a webhook, a notice, a reminder or a comparison is
-    due now."""
+def question(queues: Sequence[str]) -> tuple[str, list[Any]]:
+    """An SQL condition, with its parameters: a run of these queues wants a hint, or a late look, a webhook, a notice, a
+    reminder or a comparison is due now."""
     runs = [hints.unhinted(queue, patient=False) for queue in queues]
     looks = [*(sql for sql, _ in runs), *(look.format(now=hints.instant()) for look in _LOOKS)]
+    return " OR ".join(f"EXISTS ({look})" for look in looks), [one for _, given in runs for one in given]
+
+
+def anything_due(queues: Sequence[str]) -> bool:
+    """Whether the question is answered with yes."""
+    asked, params = question(queues)
     with statements.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {' OR '.join(f'EXISTS ({look})' for look in looks)}", [one for _, given in runs for one in given]
-        )
+        cursor.execute(f"SELECT {asked}", params)
         return bool(cursor.fetchone()[0])

@@ -1,55 +1,37 @@
-"""Claims, renews and releases runs: compare-and-set on the lease, in database time. Part of the store."""
+"""Renews leases and gives runs back: compare-and-set on the lease, in database time. Part of the store."""
 
 from __future__ import annotations
 
-import secrets
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from django.db import connection
 
-from agentsite import dbtime, env, queues, statements
+from agentsite import dbtime, env, statements
 from runs.contracts import SCHEMA
-from runs.models import LIVE_VALUES
-from runs.states import Status
 
 NEWER_FOR_S = 86400.0
 """How long a run of a newer schema is left to newer code; due and untouched for a day, it is anybody's, and fails by
 name. One that waits for a person touches nothing for days and is due to nobody meanwhile."""
-GIVEN_BACK = 8
-"""Times the hint for such a run is sent again at once."""
 RENEWED_AT_ONCE = 100
 """Leases a statement."""
 
 # A lease saves time and protects nothing: version and token fence. A database that crashes may forget one, so nobody
 # waits for the disk; whatever is committed after it is on the disk together with it.
 _LAX = {"postgresql": " AND set_config('synchronous_commit', 'off', true) = 'off'"}
-# A decision on its approval makes a waiting run due: approvals may not write runs, so the claim looks.
-_DECIDED = (
-    "(status = 'awaiting_approval' AND EXISTS (SELECT 1 FROM approvals_approval a WHERE a.run_id = runs_run.id "
-    "AND a.id = runs_run.approval_id AND a.status IN ('approved', 'rejected', 'void')))"
-)
-_GRANTED = _DECIDED.replace("IN ('approved', 'rejected', 'void')", "= 'approved'")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claimed:
-    run_id: str
-    token: str
-    status: Status
-    attempts: int
-    version: int
-
-
+@lru_cache(maxsize=4096)
 def raw_id(run_id: str) -> uuid.UUID | str:
     """A run id as a raw parameter: a UUID on PostgreSQL, hex without dashes on SQLite."""
     parsed = uuid.UUID(run_id)
-    return parsed if connection.vendor == "postgresql" else parsed.hex
+    return parsed if dbtime.on_postgres() else parsed.hex
 
 
-def _lax() -> str:
+def lax() -> str:
+    """A condition that is always met, and by which the statement's commit waits for no disk."""
     return _LAX.get(connection.vendor, "")
 
 
@@ -62,17 +44,6 @@ def handler_deadline_s() -> float:
     return max(model, write, reads) + 5
 
 
-def _mine() -> str:
-    """Statuses whose queue this process consumes: a late hint must not run money work without its credential.
-
-    Who writes may begin with the yes that leads to the write: it is folded with the write's own intent.
-    """
-    consumed = env.read().queues
-    names = [value for value in LIVE_VALUES if queues.queue_for(value) in consumed]
-    mine = f"status IN ({', '.join(repr(name) for name in names) or repr('')})"
-    return f"({mine} OR {_GRANTED})" if queues.WRITES in consumed else mine
-
-
 def readable() -> tuple[str, list[Any]]:
     """An SQL condition, with its parameters: this code may be asked to go on with the row.
 
@@ -80,39 +51,6 @@ def readable() -> tuple[str, list[Any]]:
     """
     old, age = dbtime.plus_sql(), dbtime.plus_param(-NEWER_FOR_S)
     return f"(schema <= {SCHEMA} OR (due_at < {old} AND updated_at < {old}))", [age, age]
-
-
-def claim(run_id: str) -> Claimed | None:
-    """Take a due run for this process, counting the try before the work; None where it is not due, held or not ours."""
-    token = secrets.token_hex(16)
-    now, plus, lease, (ours, age) = dbtime.now_sql(), dbtime.plus_sql(), env.read().LEASE_S, readable()
-    sql = (
-        f"UPDATE runs_run SET lease_token = %s, lease_until = {plus}, lease_deadline = {plus}, "
-        f"attempts = attempts + 1 WHERE id = %s AND {_mine()} "
-        f"AND (lease_token IS NULL OR lease_until < {now}) AND (due_at <= {now} OR {_DECIDED}) AND {ours}"
-        f"{_lax()} RETURNING status, attempts, version"
-    )
-    params = [token, dbtime.plus_param(lease), dbtime.plus_param(handler_deadline_s()), raw_id(run_id), *age]
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        row = cursor.fetchone()
-    if row is None:
-        _leave_to_newer(run_id)
-        return None
-    return Claimed(run_id=run_id, token=token, status=Status(row[0]), attempts=row[1], version=row[2])
-
-
-def _leave_to_newer(run_id: str) -> None:
-    """The hint for a run that only newer code can read was taken in vain: a sweeper of that code may send another.
-
-    A few times at once; where nobody of that code consumes the queue, the row's own back-off holds.
-    """
-    with statements.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE runs_run SET enqueued_at = NULL WHERE id = %s AND schema > {SCHEMA} AND lease_token IS NULL "
-            f"AND enqueue_tries < {GIVEN_BACK}",
-            [raw_id(run_id)],
-        )
 
 
 def renew(leases: Sequence[tuple[str, str]]) -> frozenset[str]:
@@ -172,7 +110,7 @@ def release(
                        f"THEN {dbtime.plus_sql()} ELSE due_at END")  # fmt: skip
         params += [seen, dbtime.plus_param(due_in_s)] if seen is not None else [dbtime.plus_param(due_in_s)]
         changes.append(f"enqueued_at = {dbtime.now_sql() if due_in_s <= 0 else 'NULL'}, enqueue_tries = 0")
-    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s{_lax()}"
+    sql = f"UPDATE runs_run SET {', '.join(changes)} WHERE id = %s AND lease_token = %s{lax()}"
     with statements.cursor() as cursor:
         cursor.execute(sql, [*params, raw_id(run_id), token])
 

@@ -46,20 +46,31 @@ SAME = (
 """Columns that a handler sees as they are."""
 
 
-def load(run_id: str, token: str) -> RunState:
-    """The run as of now, fenced by `token`. Raises UnknownSchema where no code of ours can read it."""
+def load(run_id: str, token: str, read: prefixes.Read | None = None) -> RunState:
+    """The run as of now, or as its claim `read` it, fenced by `token`. Raises UnknownSchema where no code of ours can
+    read it."""
     try:
-        known, row = _read(run_id)
+        known, row = _of_claim(read) or _read(run_id)
         return _state(row, known, run_id, token)
     except (KeyError, TypeError, ValueError) as error:
         raise UnknownSchema(f"{type(error).__name__}: {error}") from None
+
+
+def _of_claim(read: prefixes.Read | None) -> tuple[prefixes.Prefix, Row] | None:
+    """What the claim found; None where it did not look, or what was known of the run has changed since."""
+    row = whole.made(read.found) if read is not None else None
+    return (read.known, row) if read and row and _goes_with(read.known, row) else None
+
+
+def _goes_with(known: prefixes.Prefix, row: Row) -> bool:
+    return known is prefixes.NOTHING or known.begins(row)
 
 
 def _read(run_id: str) -> tuple[prefixes.Prefix, Row]:
     """What is known of the run already, and its row with everything else. Raises Run.DoesNotExist."""
     known = prefixes.of(run_id)
     row = whole.read(run_id, known.past)
-    if row is not None and known is not prefixes.NOTHING and not known.begins(row):
+    if row is not None and not _goes_with(known, row):
         known, row = prefixes.NOTHING, whole.read(run_id)
     if row is None:
         raise Run.DoesNotExist(run_id)

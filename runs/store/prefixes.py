@@ -7,7 +7,9 @@ where all its marks, which come with each load, are as they were. SQLite has no 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from runs.contracts import SeenObservation, SeenTurn
 from runs.sizes import Remembered
@@ -44,6 +46,14 @@ class Prefix:
             now[: len(before)] == before and len(now) == len(before) + more
             for before, now, more in zip(self.marks, marks, new, strict=True)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """What a statement found of a run beyond what was `known` of it (`whole.made` tells what it says)."""
+
+    found: Sequence[Any]
+    known: Prefix
 
 
 _KNOWN: Remembered[Prefix] = Remembered(MOST_BYTES)

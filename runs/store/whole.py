@@ -79,37 +79,44 @@ _FLAGS = frozenset({"large"})
 
 
 def read(run_id: str, past: Past = EVERYTHING) -> Row | None:
-    """The columns RUN by name, `now`, and a list of rows under each name of `_MANY`; None where there is no such run.
+    """A run as `made` gives it; None where there is no such run. `past` is heeded on PostgreSQL alone."""
+    columns, given = seen(past)
+    with statements.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM runs_run r WHERE r.id = %s", [*given, raw_id(run_id)])
+        found = cursor.fetchone()
+    return None if found is None else made(found)
+
+
+def seen(past: Past = EVERYTHING) -> tuple[str, list[Any]]:
+    """What of a run's row, named `r`, and of all that belongs to it is selected; with its parameters."""
+    return _columns(connection.vendor), [past.position, past.number, past.position] if dbtime.on_postgres() else []
+
+
+def made(found: Sequence[Any]) -> Row:
+    """The columns RUN by name, `now`, and a list of rows under each name of `_MANY`, of what was selected.
 
     Times are aware, JSON is parsed but for the contract, which stays text. On PostgreSQL there are `marks`, too: of all
     observations and of all turns, in their order, the transactions that wrote them; and `size`, of the texts that came.
-    `past` is heeded there alone.
+    Raises ValueError, TypeError.
     """
-    postgres = connection.vendor == "postgresql"
-    given = [past.position, past.number, past.position] if postgres else []
-    with statements.cursor() as cursor:
-        cursor.execute(_sql(connection.vendor), [*given, raw_id(run_id)])
-        found = cursor.fetchone()
-    if found is None:
-        return None
     row, lists = _values(RUN, found[: len(RUN)]), found[len(RUN) + 1 : len(RUN) + 1 + len(_MANY)]
     row["now"], texts = dbtime.moment(found[len(RUN)]), found[len(RUN) + 1 + len(_MANY)]
     for (name, _, columns, _, _), text in zip(_MANY, lists, strict=True):
         row[name] = [_values(columns, values) for values in json.loads(text)] if text else []
     for seen, text in zip(row["observations"], texts.split(chr(BREAK)) if texts else (), strict=True):
         seen[LONG] = _parsed(text)
-    if postgres:
+    if dbtime.on_postgres():
         row["marks"] = tuple(tuple(marks.split(",")) if marks else () for marks in found[-2:])
         row["size"] = len(texts or "") + sum(len(text or "") for text in lists[:2])
     return row
 
 
 @lru_cache(maxsize=2)
-def _sql(vendor: str) -> str:
+def _columns(vendor: str) -> str:
     own = ", ".join(f"r.{column}" for column in RUN)
     listed, texts = (_as_postgres, _POSTGRES_TEXTS) if vendor == "postgresql" else (_as_sqlite, _SQLITE_TEXTS)
     many = ", ".join(listed(*one[1:]) for one in _MANY)
-    return f"SELECT {own}, {dbtime.now_sql()}, {many}, {texts} FROM runs_run r WHERE r.id = %s"
+    return f"{own}, {dbtime.now_sql()}, {many}, {texts}"
 
 
 _POSTGRES_TEXTS = (

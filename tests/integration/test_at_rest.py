@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.test.utils import CaptureQueriesContext
 
 from agentsite import dbtime
@@ -113,25 +113,45 @@ def test_one_question_sees_what_a_look_finds(world: World, due: Due) -> None:
     assert look(), "else this test says nothing"
 
 
-def test_pass_that_finds_nothing_is_three_statements_and_gives_its_lease_back(world: World) -> None:
+def test_pass_that_finds_nothing_is_one_statement_and_leaves_the_lease_free(world: World) -> None:
     quiet(world)
     sweeper.sweep()  # the first one of a period looks for digests
     put_back(Sweeper.objects.all(), last_pass_at=60.0)
     with CaptureQueriesContext(connection) as asked:
         done = sweeper.sweep()
-    seen_here = {"postgresql": 1}.get(connection.vendor, 3)  # what is prepared goes beside Django's own cursor
+    seen_here = {"postgresql": 0}.get(connection.vendor, 1)  # what is prepared goes beside Django's own cursor
     assert (done, len(asked.captured_queries)) == (sweeper.Pass(found=0, published=0, broker=True), seen_here)
     row = Sweeper.objects.get()
     assert row.until is None and row.last_pass_at is not None
     assert (dbtime.now() - row.last_pass_at).total_seconds() < 30
 
 
-def test_question_that_fails_gives_the_lease_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: object) -> bool:
-        raise RuntimeError("away")
-
-    monkeypatch.setattr(at_rest, "anything_due", fails)
-    sweeper._ROUNDS.look()
-    with pytest.raises(RuntimeError):
+def test_question_that_fails_takes_no_lease(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet(world)
+    sweeper.sweep()
+    put_back(Sweeper.objects.all(), last_pass_at=60.0)
+    monkeypatch.setattr(at_rest, "question", lambda _queues: ("no_such_column", []))
+    with pytest.raises(DatabaseError):
         sweeper.sweep()
+    row = Sweeper.objects.get()
+    assert row.until is None and row.last_pass_at is not None
+    assert (dbtime.now() - row.last_pass_at).total_seconds() > 30, "nobody takes it for a pass"
+
+
+def test_pass_with_work_holds_the_lease_until_it_has_looked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run_is_due(world)
+    sweeper.sweep()
+    put_back(Sweeper.objects.all(), last_pass_at=60.0)
+    put_back(Run.objects.all(), due_at=1.0, enqueued_at=3600.0)
+    held, look = list[bool](), sweeper._look
+
+    def looked() -> Any:
+        row = Sweeper.objects.get()
+        held.append(row.until is not None and row.last_pass_at is not None and row.last_pass_at < dbtime.now())
+        assert sweeper.sweep() is None, "two at once"
+        return look()
+
+    monkeypatch.setattr(sweeper, "_look", looked)
+    done = sweeper.sweep()
+    assert done is not None and held == [True]
     assert Sweeper.objects.get().until is None

@@ -96,7 +96,7 @@ def test_late_looks_wait_while_the_queue_of_writes_is_crowded(world: World, monk
     monkeypatch.setattr(queues, "nudge_settle", hinted.append)
     monkeypatch.setattr(store, "due_writes", lambda: ["a write"])
     monkeypatch.setattr(store, "due_watches", list)
-    monkeypatch.setattr(at_rest, "anything_due", lambda _: True)
+    monkeypatch.setattr(at_rest, "question", lambda _: ("1 = 1", list[object]()))
     for depth in (sweeper.LATE_ROOM, sweeper.LATE_ROOM - 1):
         monkeypatch.setattr(queues, "depth", lambda queue, depth=depth: depth)
         sweeper.sweep()

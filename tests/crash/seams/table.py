@@ -49,7 +49,7 @@ SEAMS = [
     Seam(name="hint of an admission", when=ADMIT, kills="web", brief=False, hold=lambda: hint("passes")),
     Seam(
         name="claim, after its commit", when=ADMIT, kills="passes", only_on="P", brief=False,
-        hold=lambda: Wire(to="database", at=b"SET lease_token = '", after=True),
+        hold=lambda: Wire(to="database", at=b"SET lease_token = $1, ", after=True),
     ),
     *_twice("evidence of the goal", "evidence.found", ADMIT, "passes", brief=""),
     Seam(name="model call", when=ADMIT, kills="passes", hold=Model),
