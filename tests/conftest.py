@@ -24,7 +24,7 @@ from pytest_django import DjangoDbBlocker
 from agentsite import env
 from agentsite.env import Environment
 from agentsite.private.servers import Postgres
-from tests import figures
+from tests import emptying, figures
 from tests.system.business import Business
 from tests.system.site import Ground, Site
 
@@ -74,6 +74,7 @@ def _own_folder() -> None:
 
 _choose_database()
 django.setup()  # pytest-django does it only where it found the settings itself, before this file
+emptying.install()
 
 
 @pytest.hookimpl(tryfirst=True)
