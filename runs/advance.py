@@ -124,8 +124,7 @@ class _Pass:
 
     def _loaded(self) -> RunState:
         self.looked = clock.monotonic()
-        read, self.read = self.read, None
-        return store.load(self.run_id, self.token, read)
+        return store.load(self.run_id, self.token, self.read)
 
     def _over(self, run: RunState) -> bool:
         """Whether the pass ends before the run's next handler."""

@@ -58,8 +58,11 @@ def load(run_id: str, token: str, read: prefixes.Read | None = None) -> RunState
 
 def _of_claim(read: prefixes.Read | None) -> tuple[prefixes.Prefix, Row] | None:
     """What the claim found; None where it did not look, or what was known of the run has changed since."""
-    row = whole.made(read.found) if read is not None else None
-    return (read.known, row) if read and row and _goes_with(read.known, row) else None
+    found = read.taken() if read is not None else None
+    if read is None or found is None:
+        return None
+    row = whole.made(found)
+    return (read.known, row) if _goes_with(read.known, row) else None
 
 
 def _goes_with(known: prefixes.Prefix, row: Row) -> bool:

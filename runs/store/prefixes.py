@@ -48,12 +48,17 @@ class Prefix:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Read:
     """What a statement found of a run beyond what was `known` of it (`whole.made` tells what it says)."""
 
-    found: Sequence[Any]
+    found: Sequence[Any] | None
     known: Prefix
+
+    def taken(self) -> Sequence[Any] | None:
+        """It, once: whoever waits for a model for minutes need not keep it meanwhile."""
+        found, self.found = self.found, None
+        return found
 
 
 _KNOWN: Remembered[Prefix] = Remembered(MOST_BYTES)

@@ -31,11 +31,12 @@ def compared(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[boo
     found, load = list[bool](), store.load
 
     def looked(run_id: str, token: str, read: prefixes.Read | None = None) -> RunState:
+        brought = read is not None and read.found is not None
         state = load(run_id, token, read)
-        if read is not None:
+        if brought:
             now = load(run_id, token)
             assert replace(state, now=now.now) == now
-        found.append(read is not None)
+        found.append(brought)
         return state
 
     monkeypatch.setattr(store, "load", looked)
