@@ -19,8 +19,9 @@ from agentsite.private.processes import HOST
 CHUNK = 65536
 BEGIN, ENDS = b"BEGIN", (b"COMMIT", b"ROLLBACK")
 COMMIT = ENDS[0]
-PARSE, BIND = b"P", b"B"
-"""What begins a message of PostgreSQL that prepares a statement under a name, and one that runs it by that name."""
+PARSE, BIND, LONGEST = b"P", b"B", 1 << 24
+"""What begins a message of PostgreSQL that prepares a statement under a name, and one that runs it by that name; the
+next four bytes are its length."""
 
 
 @dataclass(kw_only=True)
@@ -173,6 +174,8 @@ class _Link:
 
     def _run_by(self, data: bytes) -> bytes:
         """What these bytes have the server do: of a statement that is only prepared, nothing yet."""
+        if int.from_bytes(data[1:5], "big") > LONGEST:
+            return data  # a text, such as "POST"
         if data[:1] == PARSE:
             name, _, text = data[5:].partition(b"\0")
             self._prepared[name] = text
