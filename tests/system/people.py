@@ -29,6 +29,10 @@ def request_8472(request_id: str = "req-8472", *, order_id: str = "8472", **chan
     }  # fmt: skip
 
 
+LIMITS = httpx.Limits(max_connections=100, keepalive_expiry=2)
+"""A server closes a connection that is idle for five seconds: a client that waits as long may write to a closed one."""
+
+
 class Client:
     """A client program of a tenant."""
 
@@ -36,7 +40,7 @@ class Client:
         self.site = site
         self.http = httpx.Client(
             base_url=f"{site.url}/api/v1", timeout=30, trust_env=False,
-            headers={"Authorization": f"Bearer {token or site.token}"}, limits=httpx.Limits(max_connections=100),
+            headers={"Authorization": f"Bearer {token or site.token}"}, limits=LIMITS,
         )  # fmt: skip
 
     def post_run(self, body: Json) -> httpx.Response:
@@ -99,9 +103,7 @@ class Staff:
     """A member of staff, signed in through the console's own page."""
 
     def __init__(self, site: Site, username: str = APPROVER, password: str = PASSWORD) -> None:
-        self.http = httpx.Client(
-            base_url=site.url, timeout=30, trust_env=False, limits=httpx.Limits(max_connections=100)
-        )
+        self.http = httpx.Client(base_url=site.url, timeout=30, trust_env=False, limits=LIMITS)
         page = self.http.get("/admin/login/")
         form = {"username": username, "password": password, "next": "/admin/", **_hidden(page.text)}
         answer = self.http.post("/admin/login/", data=form)
