@@ -336,7 +336,8 @@ def test_no_field_that_staff_or_the_machine_wrote_is_on_the_page(db: None, brows
         Input.objects.create(run=run, seq=seq, kind=kind, message_id=kind, text="zqnote", by="staff:zqboss", at=now)
     page = look(browser, Run.objects.get(pk=run.pk))
     assert len(markers) > 60
-    assert sorted(set(re.findall("zq[a-z]+", page.html))) == []
+    read = re.sub(r"(?=[\w-]*\d)[\w-]{20,}", "", page.html)  # a token made by chance may have any letters in it
+    assert sorted(set(re.findall("zq[a-z]+", read))) == []
     assert "My own words." in page.text and "My goal." in page.text
 
 
