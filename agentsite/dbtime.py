@@ -38,6 +38,14 @@ def plus_param(seconds: float) -> Any:
     return float(seconds) if on_postgres() else f"{seconds:+.3f} seconds"
 
 
+def spent_ms_sql() -> str:
+    """An SQL expression for the whole milliseconds since this statement came: zero on SQLite, whose clock stands still
+    within one."""
+    if on_postgres():
+        return "CAST(EXTRACT(EPOCH FROM clock_timestamp() - statement_timestamp()) * 1000 AS integer)"
+    return "0"
+
+
 def moment(value: Any) -> datetime | None:
     """An aware UTC datetime from a raw column (text on SQLite)."""
     if value is None or isinstance(value, datetime):

@@ -97,7 +97,7 @@ def _take_row(token: str, quiet_s: float) -> bool | None:
             f"WITH q AS MATERIALIZED (SELECT {due} AS due) "
             f"UPDATE runs_sweeper SET token = %s, until = CASE WHEN q.due THEN {plus} END, "
             f"last_pass_at = CASE WHEN q.due THEN last_pass_at ELSE {now} END, "
-            "last_pass_ms = CASE WHEN q.due THEN last_pass_ms ELSE 0 END, "
+            f"last_pass_ms = CASE WHEN q.due THEN last_pass_ms ELSE {dbtime.spent_ms_sql()} END, "
             "last_found = CASE WHEN q.due THEN last_found ELSE 0 END FROM q "
             f"WHERE id = 1 AND (until IS NULL OR until < {now} OR until > {plus}) "
             f"AND (last_pass_at IS NULL OR last_pass_at <= {plus} OR last_pass_at > {plus}) RETURNING until",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agentsite import statements
 from runs.models import OPEN_WRITES
 from runs.store import hints
 from runs.store.settled import ENDED
@@ -34,11 +33,3 @@ def question(queues: Sequence[str]) -> tuple[str, list[Any]]:
     runs = [hints.unhinted(queue, patient=False) for queue in queues]
     looks = [*(sql for sql, _ in runs), *(look.format(now=hints.instant()) for look in _LOOKS)]
     return " OR ".join(f"EXISTS ({look})" for look in looks), [one for _, given in runs for one in given]
-
-
-def anything_due(queues: Sequence[str]) -> bool:
-    """Whether the question is answered with yes."""
-    asked, params = question(queues)
-    with statements.cursor() as cursor:
-        cursor.execute(f"SELECT {asked}", params)
-        return bool(cursor.fetchone()[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 from django.db import connection, connections, transaction
 
 from agentsite import clock
+from agentsite.private.processes import wait_until
 from runs import store
 from runs.contracts import RunState
 from runs.errors import UnknownSchema
@@ -111,9 +111,9 @@ def test_claim_that_waited_for_a_commit_reads_nothing_older_than_its_row(world: 
         holding = pool.submit(other)
         assert locked.wait(STUCK_S)
         waiting = pool.submit(here)
-        while not waits_for_a_row():
-            time.sleep(0.02)
+        waits = wait_until(waits_for_a_row, STUCK_S)
         go_on.set()
+        assert waits
         holding.result(STUCK_S)
         taken, state = waiting.result(STUCK_S)
     assert (taken.version, state.version, taken.read) == (run.version + 1, run.version + 1, None)
@@ -122,7 +122,7 @@ def test_claim_that_waited_for_a_commit_reads_nothing_older_than_its_row(world: 
 
 def waits_for_a_row() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'WITH r AS%%'")
+        cursor.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'WITH r AS%'")
         return cursor.fetchone() is not None
 
 
